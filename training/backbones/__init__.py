@@ -1,0 +1,46 @@
+"""Backbones: networks from image to features, found by name. Each has the attribute `num_features`.
+
+A name may carry options after a colon: `resnet9:24-48-96-192`, `torchvision:resnet18`. To add one, write a module
+with a builder `(options: str, pretrained_weights: str | None) -> Backbone` and add it to BUILDERS.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from training.backbones import densenet, resnet, resnet9, small, torchvision_zoo, wide_resnet
+from training.backbones.features import Backbone
+from training.errors import ConfigError
+
+Builder = Callable[[str], Backbone]
+
+BUILDERS: dict[str, Builder] = {
+    "resnet9": resnet9.build,
+    "resnet20": resnet.build_resnet20,
+    "resnet34": resnet.build_resnet34,
+    "densenet-bc-100": densenet.build,
+    "wrn-28-10": wide_resnet.build,
+    "small": small.build,
+}
+
+__all__ = ["Backbone", "build", "names"]
+
+
+def names() -> list[str]:
+    """The backbones that can be asked for; torchvision stands for any classifier of torchvision."""
+    return [*BUILDERS, "torchvision:NAME"]
+
+
+def build(name: str, *, pretrained_weights: str | None = None) -> Backbone:
+    """A fresh backbone by name; only torchvision's take pretrained weights."""
+    kind, _, options = name.partition(":")
+    if kind == "torchvision":
+        return torchvision_zoo.build(options, pretrained_weights)
+    if pretrained_weights is not None:
+        raise ConfigError(f"pretrained_weights is for torchvision:NAME backbones, got {name!r}")
+    if kind not in BUILDERS:
+        nearest = difflib.get_close_matches(kind, BUILDERS, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise ConfigError(f"unknown backbone {name!r}; expected one of {', '.join(names())}{hint}")
+    return BUILDERS[kind](options)
