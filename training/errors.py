@@ -1,7 +1,9 @@
 """The errors of the training line: each prints as one clear line, without a traceback, and exits with 1."""
 
+from service.errors import PortcullisError
 
-class TrainingError(Exception):
+
+class TrainingError(PortcullisError):
     """Something the person at the command line can put right; the message says what."""
 
 
