@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh machine: `make serve` and `make test`.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# ONNX Runtime's build for NVIDIA GPUs where a GPU answers, the smaller CPU build elsewhere.
+RUNTIME := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+SERVE_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help serve demo test check bench clean
+
+help:  ## List every target
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+serve: $(VENV)/.serving  ## Serve the shipped bundle on 127.0.0.1:8000 (SERVE_ARGS="--port 9000 …")
+	$(BIN)/portcullis serve $(SERVE_ARGS)
+
+demo: $(VENV)/.training  ## Train, calibrate, evaluate and export on `digits`, in under 2 minutes
+	$(BIN)/portcullis-train run --recipe digits
+
+test: check  ## Lint, types and all tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.development  ## Lint and types only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.development  ## Measure the service against the raw engine
+	$(BIN)/python -m bench
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# One stamp a set of packages: made again when what it depends on changes.
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Portcullis needs Python 3.11 or newer; set PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.serving: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[$(RUNTIME)]'
+	@touch $@
+
+$(VENV)/.training: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[$(RUNTIME),training]'
+	@touch $@ $(VENV)/.serving
+
+$(VENV)/.development: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[$(RUNTIME),training,dev]'
+	@touch $@ $(VENV)/.training $(VENV)/.serving
