@@ -2,8 +2,8 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+SHORTEST = 1e-12  # a feature vector of zeros has no direction, but must not divide by zero
 # Rounding of f̂·p̂ in float32 is of this size, so nothing real lies below; it bounds the gradient of the root at 0.
 EPSILON = 1e-7
 
@@ -20,6 +20,10 @@ class Prototypes(nn.Module):
         """|s| · ‖f̂ − p̂_j‖ / √2 = |s| · sqrt(1 − f̂·p̂_j): one matrix product."""
         # Half precision would lose the small distances, which are the ones that matter.
         with torch.autocast(features.device.type, enabled=False):
-            directions = functional.normalize(features.to(self.prototypes.dtype))  # (B, d)
-            cosines = directions @ functional.normalize(self.prototypes).T  # (B, C)
+            cosines = _directions(features.to(self.prototypes.dtype)) @ _directions(self.prototypes).T  # (B, C)
             return self.distance_scale.abs() * (1 - cosines).clamp(min=EPSILON).sqrt()
+
+
+def _directions(vectors: Tensor) -> Tensor:
+    """v / ‖v‖ by broadcasting alone, which exports to fewer operators than torch's own `normalize`."""
+    return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=SHORTEST)
