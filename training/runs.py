@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from training import atomic
 from training.errors import ConfigError
 from training.recipes import RunConfig, make_config
 
@@ -28,21 +29,47 @@ class Run:
         return self.directory / "fit.json"
 
 
-def create_run(runs_directory: Path, config: RunConfig) -> Run:
-    """Make runs/<name>/ and save the config in it."""
-    directory = runs_directory / config.name
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
-    return Run(directory, config)
+def create_run(runs_directory: Path, config: RunConfig, *, overwrite: bool = False) -> Run:
+    """Make runs/<name>/ and save the config in it; a run of the same name that has another config is refused."""
+    run = Run(runs_directory / config.name, config)
+    path = run.directory / "config.json"
+    if overwrite:
+        run.checkpoint_path.unlink(missing_ok=True)
+    elif run.checkpoint_path.exists() and (changed := _difference(read_config(path), config)):
+        raise ConfigError(
+            f"{run.directory} holds another run ({changed}); give this one another --name, or --overwrite that one"
+        )
+    try:
+        run.directory.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(path, config.model_dump_json(indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"cannot write the run directory {run.directory}: {error}") from None
+    return run
 
 
 def open_run(directory: Path) -> Run:
     """An earlier run, by its directory."""
-    path = directory / "config.json"
-    if not path.is_file():
+    if not (directory / "config.json").is_file():
         raise ConfigError(f"no run at {directory}: expected a config.json there, as `fit` writes it")
+    return Run(directory, read_config(directory / "config.json"))
+
+
+def read_config(path: Path) -> RunConfig:
+    """A saved config; an unknown field in it is refused."""
     try:
         fields = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
-    return Run(directory, make_config(fields))
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{path}: expected a JSON object with the fields of a run")
+    return make_config(fields)
+
+
+def _difference(old: RunConfig, new: RunConfig) -> str:
+    """The first field that differs, in words; empty for equal configs."""
+    for name in RunConfig.model_fields:
+        if getattr(old, name) != getattr(new, name):
+            return f"{name} was {getattr(old, name)!r}, now {getattr(new, name)!r}"
+    return ""

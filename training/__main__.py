@@ -1,0 +1,173 @@
+"""The command line: run, fit, calibrate, evaluate, export, recipes. The only place that prints.
+
+Exit codes: 0 done, 1 an error that the message explains, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from service.errors import PortcullisError
+from training import flags
+from training.flags import Parser
+from training.recipes import RECIPES
+from training.runs import Run, create_run, open_run
+
+logger = logging.getLogger("training")
+
+EXAMPLES = """\
+examples:
+  portcullis-train recipes                                    what can be trained
+  portcullis-train run --recipe digits                        the whole line, in under two minutes
+  portcullis-train fit --recipe cifar10-resnet9 --data npz:train.npz,test.npz --epochs 10 --name short
+  portcullis-train fit --resume runs/short                    go on after Ctrl-C or a crash
+  portcullis-train calibrate runs/short                       each stage again, alone
+  torchrun --nproc-per-node 4 -m training fit --recipe cifar10-wrn-28-10
+"""
+
+RUN_EXAMPLES = """\
+examples:
+  portcullis-train {command} --recipe digits
+  portcullis-train {command} --recipe digits --method softmax --name digits-softmax --seed 3
+  portcullis-train {command} --recipe fashion-mnist --data idx:/data/fashion --outside "noise:uniform shuffled"
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; every error that a person can put right is one line."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    try:
+        namespace = flags.parse(_parser(), sys.argv[1:] if arguments is None else arguments)
+        namespace.command(namespace)
+    except PortcullisError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except argparse.ArgumentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as error:
+        print(f"\ninterrupted{f': {error}' if str(error) else ''}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="portcullis-train", description="From images to a verified bundle.", epilog=EXAMPLES)
+    parser.set_defaults(parser=parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    run = _command(commands, "run", _run, "fit, calibrate, evaluate and export in one go", RUN_EXAMPLES)
+    flags.add_run_flags(run)
+    run.add_argument("--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written")
+    fit = _command(commands, "fit", _fit, "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n")
+    flags.add_run_flags(fit)
+    fit.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this directory")
+    for name, function, text in (
+        ("calibrate", _calibrate, "fit the temperature and the gate of a trained run"),
+        ("evaluate", _evaluate, "measure a calibrated run on test and outside images"),
+        ("export", _export, "write the bundle of an evaluated run, and prove that it can be served"),
+    ):
+        command = _command(commands, name, function, text, "example:\n  portcullis-train {command} runs/digits\n")
+        command.add_argument("run", type=Path, metavar="RUN", help="directory of the run, such as runs/digits")
+        if name == "export":
+            command.add_argument("--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written")
+    recipes = _command(commands, "recipes", _recipes, "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")
+    recipes.add_argument("name", nargs="?", help="show every field of this recipe")
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[Parser], name: str, function: Callable[[argparse.Namespace], None], text: str, epilog: str
+) -> Parser:
+    command = commands.add_parser(name, help=text, description=text, epilog=epilog.format(command=name))
+    command.set_defaults(command=function, parser=command)
+    return command
+
+
+def _fit(namespace: argparse.Namespace) -> None:
+    if namespace.resume is not None:
+        run = open_run(namespace.resume)
+    else:
+        run = create_run(namespace.runs, flags.config_of(namespace), overwrite=namespace.overwrite)
+    _train(run)
+    _say(f"next: portcullis-train calibrate {run.directory}")
+
+
+def _run(namespace: argparse.Namespace) -> None:
+    from training.calibrate import calibrate
+    from training.evaluate import evaluate
+    from training.export import export
+
+    run = create_run(namespace.runs, flags.config_of(namespace), overwrite=namespace.overwrite)
+    _train(run)
+    if not _is_main():
+        return
+    _say("calibrating …")
+    calibrate(run)
+    _say("evaluating …")
+    evaluate(run)
+    _say("exporting …")
+    _say_served(export(run, namespace.models))
+
+
+def _train(run: Run) -> None:
+    from training.fit import Interrupted, fit  # torch takes seconds to import; `recipes` and `--help` do without
+
+    is_resumed = run.checkpoint_path.exists()
+    _say(f"{'resuming' if is_resumed else 'training'} {run.config.name} in {run.directory}")
+    try:
+        history = fit(run, resume=is_resumed, show_progress=True)
+    except Interrupted:
+        raise KeyboardInterrupt(f"saved; go on with: portcullis-train fit --resume {run.directory}") from None
+    last = history[-1]
+    _say(f"trained {len(history)} epochs: loss {last['loss']:.4f}, accuracy on validation images {last['validation_accuracy']:.2%}")
+
+
+def _calibrate(namespace: argparse.Namespace) -> None:
+    from training.calibrate import calibrate
+
+    calibrate(open_run(namespace.run))
+    _say(f"next: portcullis-train evaluate {namespace.run}")
+
+
+def _evaluate(namespace: argparse.Namespace) -> None:
+    from training.evaluate import evaluate
+
+    evaluate(open_run(namespace.run))
+    _say(f"next: portcullis-train export {namespace.run}")
+
+
+def _export(namespace: argparse.Namespace) -> None:
+    from training.export import export
+
+    _say_served(export(open_run(namespace.run), namespace.models))
+
+
+def _say_served(bundle: object) -> None:
+    _say(f"{bundle}")
+
+
+def _recipes(namespace: argparse.Namespace) -> None:
+    if namespace.name is not None:
+        print(flags.describe(flags.find_recipe(namespace.name)))
+        return
+    for name, config in RECIPES.items():
+        print(f"{name:<26} {config.method} on {config.backbone}, data {config.data}, {config.epochs} epochs")
+    print("\nshow one: portcullis-train recipes NAME · use one: portcullis-train run --recipe NAME")
+
+
+def _say(line: str) -> None:
+    if _is_main():
+        print(line, flush=True)
+
+
+def _is_main() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
