@@ -54,10 +54,21 @@ def probabilities_at(logits: Array, temperature: float) -> Array:
 def fit_temperature(logits: Array, labels: Indices) -> TemperatureFit:
     """The temperature of the lowest calibration error; never worse than T = 1, never an answer at a bound."""
     candidates = _candidates(logits, labels)
-    # In order of preference where errors tie: T = 1 needs no fit, and the likelihood is smoother than the error.
-    best = min(candidates, key=lambda fitted_by: _ece(candidates[fitted_by], logits, labels))
+    errors = {fitted_by: _ece(temperature, logits, labels) for fitted_by, temperature in candidates.items()}
+    best = _better(errors, len(labels))
     _refuse_bound(candidates[best], logits, labels)
     return _describe(candidates[best], best, logits, labels)
+
+
+def _better(errors: dict[FittedBy, float], num_images: int) -> FittedBy:
+    """The lowest error, but the likelihood's where a single image could undo the difference.
+
+    On a small split the error has many near-equal minima, some of them far too certain; the likelihood punishes those.
+    """
+    lowest = min(errors, key=lambda fitted_by: errors[fitted_by])
+    if lowest == "ece" and errors["nll"] <= min(errors["ece"] + 1 / num_images, errors["one"]):
+        return "nll"
+    return lowest
 
 
 def _candidates(logits: Array, labels: Indices) -> dict[FittedBy, float]:

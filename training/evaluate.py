@@ -1,0 +1,192 @@
+"""Evaluate: one function for a torch classifier or a served bundle.
+
+Every figure names its positive class, since a detection figure without it says nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from service.bundle import Bundle, OperatingPoint
+from service.engine import Engine
+from training import atomic, metrics
+from training.calibrate import Calibration, load_calibration
+from training.cost import relative_inference_cost
+from training.data import ImageSet
+from training.errors import ConfigError
+from training.metrics import Array
+from training.predictions import Predict, Predictions, of_engine, of_logits
+from training.runs import Run
+from training.temperature import probabilities_at
+from training.trained import Trained, open_trained
+
+NUM_QUANTILES = 201
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DetectionFigures(_Frozen):
+    """How well one score tells one outside set from the inside test images."""
+
+    auroc_inside_positive: float
+    aupr_inside_positive: float
+    aupr_outside_positive: float
+    tnr_at_tpr95_inside_positive: float
+
+
+class InsideFigures(_Frozen):
+    """On test images that neither training nor calibration saw."""
+
+    num_images: int
+    accuracy: float
+    ece: float
+    ece_at_temperature_one: float | None
+    """Before calibration; a served bundle cannot tell."""
+    nll: float
+    brier: float
+    area_under_risk_coverage_by_probability: float
+    area_under_risk_coverage_by_score: float
+    rejected: dict[str, float]
+    """Share rejected at each operating point."""
+
+
+class OutsideSetFigures(_Frozen):
+    """Of one outside set."""
+
+    num_images: int
+    by_score: dict[str, DetectionFigures]
+    caught: dict[str, float]
+    """Share rejected at each operating point by the shipped score."""
+    score_quantiles: tuple[float, ...]
+    """Evenly spaced quantiles of the shipped score, smallest first."""
+
+
+class Evaluation(_Frozen):
+    """What figures.json holds."""
+
+    checkpoint: str
+    """sha256 of the weights that were evaluated."""
+    shipped_score: str
+    inside: InsideFigures
+    outside: dict[str, OutsideSetFigures]
+    inference_cost_relative_to_softmax: dict[str, float] = {}
+    """By batch size: time per image of the exported graph over that of the same backbone with a linear head."""
+
+
+def evaluate(run: Run) -> Evaluation:
+    """Measure a calibrated run on its test and outside images, and keep the figures in its figures.json."""
+    trained = open_trained(run)
+    calibration = load_calibration(trained)
+    evaluation = measure(
+        predict_of(trained, calibration),
+        trained.splits.test,
+        trained.outside_sets(),
+        calibration.operating_points,
+        checkpoint=trained.digest,
+    )
+    cost = relative_inference_cost(trained.classifier, trained.method, trained.splits.image_spec)
+    evaluation = evaluation.model_copy(update={"inference_cost_relative_to_softmax": cost})
+    atomic.write_text(_path(run), evaluation.model_dump_json(indent=1) + "\n")
+    return evaluation
+
+
+def evaluate_bundle(bundle: Bundle, run: Run) -> Evaluation:
+    """Measure a bundle, as the service would serve it, on the test and outside images of the run that it came from."""
+    trained = open_trained(run)
+    predict = of_engine(Engine(bundle), bundle.manifest.method.score, run.config.num_workers)
+    points = bundle.manifest.operating_points
+    return measure(predict, trained.splits.test, trained.outside_sets(), points, checkpoint=trained.digest)
+
+
+def measure(
+    predict: Predict,
+    test: ImageSet,
+    outside: Mapping[str, ImageSet],
+    operating_points: Sequence[OperatingPoint],
+    *,
+    checkpoint: str,
+) -> Evaluation:
+    """All figures of whatever answers `predict`."""
+    inside = predict("test", test)
+    sets = {name: predict(f"outside {name}", images) for name, images in outside.items()}
+    return Evaluation(
+        checkpoint=checkpoint,
+        shipped_score=inside.shipped_score,
+        inside=_inside_figures(inside, test.labels, operating_points),
+        outside={name: _outside_figures(inside, answers, operating_points) for name, answers in sets.items()},
+    )
+
+
+def predict_of(trained: Trained, calibration: Calibration) -> Predict:
+    """Predictions of a calibrated run."""
+    return of_logits(trained.logits_of, trained.method, calibration.temperature, calibration.score_temperature)
+
+
+def load_evaluation(trained: Trained) -> Evaluation:
+    """The figures of these very weights; others are refused."""
+    path = _path(trained.run)
+    if not path.is_file():
+        raise ConfigError(f"{trained.run.directory} is not evaluated; run `portcullis-train evaluate` on it first")
+    try:
+        evaluation = Evaluation.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ConfigError(f"{path} does not hold figures: {error.errors()[0]['msg']}; evaluate again") from None
+    if evaluation.checkpoint != trained.digest:
+        raise ConfigError(f"{path} belongs to other weights than the checkpoint beside it; evaluate again")
+    return evaluation
+
+
+def detection_figures(inside: Array, outside: Array) -> DetectionFigures:
+    """All detection figures of one score; higher is more familiar."""
+    return DetectionFigures(
+        auroc_inside_positive=metrics.auroc(inside, outside),
+        aupr_inside_positive=metrics.aupr_inside_positive(inside, outside),
+        aupr_outside_positive=metrics.aupr_outside_positive(inside, outside),
+        tnr_at_tpr95_inside_positive=metrics.tnr_at_tpr95(inside, outside),
+    )
+
+
+def _inside_figures(inside: Predictions, labels: metrics.Indices, points: Sequence[OperatingPoint]) -> InsideFigures:
+    probabilities = inside.probabilities
+    is_correct = probabilities.argmax(axis=1) == labels
+    before = None
+    if inside.logits is not None:
+        before = metrics.expected_calibration_error(probabilities_at(inside.logits, 1.0), labels)
+    return InsideFigures(
+        num_images=len(labels),
+        accuracy=metrics.accuracy(probabilities, labels),
+        ece=metrics.expected_calibration_error(probabilities, labels),
+        ece_at_temperature_one=before,
+        nll=metrics.negative_log_likelihood(probabilities, labels),
+        brier=metrics.brier(probabilities, labels),
+        area_under_risk_coverage_by_probability=_risk_area(probabilities.max(axis=1), is_correct),
+        area_under_risk_coverage_by_score=_risk_area(inside.score, is_correct),
+        rejected=_rejected(inside.score, points),
+    )
+
+
+def _outside_figures(inside: Predictions, outside: Predictions, points: Sequence[OperatingPoint]) -> OutsideSetFigures:
+    quantiles = np.quantile(outside.score, np.linspace(0, 1, NUM_QUANTILES))
+    return OutsideSetFigures(
+        num_images=len(outside.score),
+        by_score={name: detection_figures(inside.scores[name], scores) for name, scores in outside.scores.items()},
+        caught=_rejected(outside.score, points),
+        score_quantiles=tuple(quantiles.tolist()),
+    )
+
+
+def _rejected(scores: Array, points: Sequence[OperatingPoint]) -> dict[str, float]:
+    return {point.name: float((scores < point.threshold).mean()) for point in points}
+
+
+def _risk_area(confidence: Array, is_correct: NDArray[np.bool_]) -> float:
+    return metrics.area_under_risk_coverage(metrics.risk_coverage(confidence, is_correct))
+
+
+def _path(run: Run) -> Path:
+    return run.directory / "figures.json"
