@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from service.errors import PortcullisError
-from training import flags
+from training import flags, host
 from training.flags import Parser
 from training.recipes import RECIPES
 from training.runs import Run, create_run, open_run
@@ -40,6 +40,7 @@ examples:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; every error that a person can put right is one line."""
+    host.settle()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
         namespace = flags.parse(_parser(), sys.argv[1:] if arguments is None else arguments)

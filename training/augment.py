@@ -46,8 +46,8 @@ def augment(kind: str, images: Tensor, crops: Crops, size: tuple[int, int]) -> T
         return images
     if kind == "resized-crop-flip":
         return _flip(_resized_crop(images, crops, size), crops.flips)
-    flips = crops.flips if kind == "crop-flip" else torch.zeros_like(crops.flips)
-    return _crop(images, crops, flips)
+    flips = torch.zeros_like(crops.flips) if kind == "crop" else crops.flips
+    return _crop(images, crops, flips, reflect=kind == "reflect-crop-flip")
 
 
 def resize(images: Tensor, pixels: int) -> Tensor:
@@ -58,18 +58,26 @@ def resize(images: Tensor, pixels: int) -> Tensor:
     return resized.contiguous(memory_format=torch.channels_last)
 
 
-def _crop(images: Tensor, crops: Crops, flips: Tensor) -> Tensor:
-    """Pad with black, cut out the old size at random places, mirror: one gather for the whole batch."""
+def _crop(images: Tensor, crops: Crops, flips: Tensor, *, reflect: bool) -> Tensor:
+    """Pad with black or a reflection, cut out the old size at random places, mirror: one gather for the batch."""
     num_images, height, width, _ = images.shape
     above, beside = height // PADDING_SHARE, width // PADDING_SHARE
-    padded = functional.pad(images, (0, 0, beside, beside, above, above))
     tops = (crops.tops * (2 * above + 1)).long().clamp(max=2 * above)
     lefts = (crops.lefts * (2 * beside + 1)).long().clamp(max=2 * beside)
     columns = torch.arange(width).expand(num_images, width)
     columns = torch.where(flips[:, None], columns.flip(1), columns) + lefts[:, None]  # (B, W)
     rows = torch.arange(height) + tops[:, None]  # (B, H)
+    if reflect:
+        rows, columns = _reflected(rows - above, height), _reflected(columns - beside, width)
+    else:
+        images = functional.pad(images, (0, 0, beside, beside, above, above))
     batch = torch.arange(num_images, device=images.device)[:, None, None]
-    return padded[batch, rows.to(images.device)[:, :, None], columns.to(images.device)[:, None, :]]
+    return images[batch, rows.to(images.device)[:, :, None], columns.to(images.device)[:, None, :]]
+
+
+def _reflected(positions: Tensor, size: int) -> Tensor:
+    """Positions beyond an edge, mirrored at it: -1 → 1, size → size − 2."""
+    return (size - 1) - ((size - 1) - positions.abs()).abs()
 
 
 def _resized_crop(images: Tensor, crops: Crops, size: tuple[int, int]) -> Tensor:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from training.backbones.features import Backbone
+
 if TYPE_CHECKING:
     from training.recipes import RunConfig
 
@@ -28,7 +30,7 @@ class Classifier(nn.Module):
     std: Tensor
 
     def __init__(
-        self, backbone: nn.Module, head: nn.Module, mean: Sequence[float], std: Sequence[float]
+        self, backbone: Backbone, head: nn.Module, mean: Sequence[float], std: Sequence[float]
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -43,7 +45,14 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C) logits of (B, 3, H, W) images."""
-        logits: Tensor = self.head(self.features(images))
+        features = self.features(images)
+        if torch.is_autocast_enabled(features.device.type):  # the head's distances need float32
+            with torch.autocast(features.device.type, enabled=False):
+                return self._logits(features.float())
+        return self._logits(features)
+
+    def _logits(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.head(features)
         return logits
 
 

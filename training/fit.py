@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from training.runs import Run
 
 CHECK_STEPS = 20  # how often figures are read, shown and checked: each reading stalls a GPU
 EVALUATION_BATCH_SIZE = 500
+NUM_PREPARATION_IMAGES = 2000
 LOSS, CORRECT, COUNTED, STEPS, IMAGES = range(5)  # places in the running sums
 
 History = list[dict[str, float]]
@@ -58,7 +60,9 @@ class _Fitting:
         self.run, self.config, self.process, self.splits = run, config, process, splits
         self.statistics = data.channel_statistics(splits.train, config.num_workers)
         torch.manual_seed(config.seed)  # the same weights in every process
-        self.classifier: Classifier = process.place(build_classifier(config, splits.num_classes, self.statistics))
+        classifier = build_classifier(config, splits.num_classes, self.statistics)
+        prepare_backbone(classifier, splits.train)
+        self.classifier: Classifier = process.place(classifier)
         self.average = None
         if config.weight_averaging is not None:
             self.average = averaging.averaged(self.classifier, config.weight_averaging)
@@ -67,11 +71,7 @@ class _Fitting:
             self.forward = torch.compile(self.forward)  # type: ignore[assignment]
         self.method = methods.find(config.method)
         self.optimizer = torch.optim.SGD(
-            self.classifier.parameters(),
-            lr=config.learning_rate,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-            nesterov=True,
+            parameter_groups(self.classifier, config), lr=config.learning_rate, momentum=config.momentum, nesterov=True
         )
         self.precision = amp_dtype(config, process.device)
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=self.precision == torch.float16)
@@ -247,6 +247,23 @@ class _Fitting:
         num_done = self.epoch * num_epoch_images + self.step * self.batch_size
         directory = self.run.directory / "tensorboard"
         return Progress(directory, self.config.epochs * num_epoch_images, num_done, self.epoch, is_shown=is_shown)
+
+
+def prepare_backbone(classifier: Classifier, images: data.ImageSet) -> None:
+    """Let the backbone set from training images what it does not learn."""
+    positions = np.linspace(0, len(images) - 1, min(len(images), NUM_PREPARATION_IMAGES)).astype(np.int64)
+    pixels, _ = next(images.batches([positions]))
+    classifier.backbone.prepare((data.to_float(pixels) - classifier.mean) / classifier.std)
+
+
+def parameter_groups(classifier: Classifier, config: RunConfig) -> list[dict[str, Any]]:
+    """All learnable parameters, with weight decay on all of them or on matrices only."""
+    decayed: list[Tensor] = []
+    others: list[Tensor] = []
+    for parameter in classifier.parameters():
+        if parameter.requires_grad:
+            (decayed if config.decay_vectors or parameter.ndim > 1 else others).append(parameter)
+    return [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
 def training_images(splits: data.Splits, config: RunConfig) -> data.ImageSet:

@@ -45,7 +45,8 @@ class RunConfig(BaseModel):
     fractional_regulariser: bool = False
     """Train on compound images too (the paper's DisMax†)."""
     backbone: str = "densenet-bc-100"
-    """resnet9, resnet9:24-48-96-192, resnet20, resnet34, densenet-bc-100, wrn-28-10, small, torchvision:NAME."""
+    """resnet9, resnet9:24-48-96-192, resnet20, resnet34, densenet-bc-100, wrn-28-10, small, whitened,
+    torchvision:NAME."""
     pretrained_weights: str | None = None
     """For torchvision backbones: a file of weights, or 'download'."""
 
@@ -56,7 +57,9 @@ class RunConfig(BaseModel):
     learning_rate: float = Field(0.1, gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(1e-4, ge=0)
-    """L2 penalty on every parameter alike."""
+    """L2 penalty."""
+    decay_vectors: bool = True
+    """Whether the penalty is on every parameter alike, or only on matrices: not on biases, norms and the scale."""
     momentum: float = Field(0.9, gt=0, lt=1)
     """Nesterov momentum of SGD."""
     schedule: Literal["step", "one-cycle"] = "step"
@@ -65,7 +68,7 @@ class RunConfig(BaseModel):
     """Fractions of the epochs at which the step schedule divides: 150, 200, 250 of 300."""
     warmup: float = Field(0.0, ge=0, lt=1)
     """Fraction of the steps over which the learning rate rises to its peak."""
-    augmentation: Literal["none", "crop", "crop-flip", "resized-crop-flip"] = "crop-flip"
+    augmentation: Literal["none", "crop", "crop-flip", "reflect-crop-flip", "resized-crop-flip"] = "crop-flip"
     """The paper's crop-flip: pad by an eighth, crop at random, mirror half of the images."""
     weight_averaging: float | None = Field(None, gt=0, lt=1)
     """Decay per step of the moving average of the weights that is evaluated and exported; none by default."""

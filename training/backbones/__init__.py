@@ -1,7 +1,7 @@
 """Backbones: networks from image to features, found by name. Each has the attribute `num_features`.
 
 A name may carry options after a colon: `resnet9:24-48-96-192`, `torchvision:resnet18`. To add one, write a module
-with a builder `(options: str, pretrained_weights: str | None) -> Backbone` and add it to BUILDERS.
+with a builder `(options: str) -> Backbone` and add it to BUILDERS.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from training.backbones import densenet, resnet, resnet9, small, torchvision_zoo, wide_resnet
+from training.backbones import densenet, resnet, resnet9, small, torchvision_zoo, whitened, wide_resnet
 from training.backbones.features import Backbone
 from training.errors import ConfigError
 
@@ -22,6 +22,7 @@ BUILDERS: dict[str, Builder] = {
     "densenet-bc-100": densenet.build,
     "wrn-28-10": wide_resnet.build,
     "small": small.build,
+    "whitened": whitened.build,
 }
 
 __all__ = ["Backbone", "build", "names"]

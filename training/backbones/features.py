@@ -16,6 +16,9 @@ class Backbone(nn.Module):
         self.pool = pool
         self.num_features = num_features
 
+    def prepare(self, images: Tensor) -> None:
+        """Called once before training with some normalised training images, for what is set from data."""
+
     def forward(self, images: Tensor) -> Tensor:
         """(B, num_features) of (B, 3, H, W)."""
         features: Tensor = self.pool(self.body(images))
