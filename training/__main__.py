@@ -99,20 +99,12 @@ def _fit(namespace: argparse.Namespace) -> None:
 
 
 def _run(namespace: argparse.Namespace) -> None:
-    from training.calibrate import calibrate
-    from training.evaluate import evaluate
-    from training.export import export
-
     run = create_run(namespace.runs, flags.config_of(namespace), overwrite=namespace.overwrite)
     _train(run)
-    if not _is_main():
-        return
-    _say("calibrating …")
-    calibrate(run)
-    _say("evaluating …")
-    evaluate(run)
-    _say("exporting …")
-    _say_served(export(run, namespace.models))
+    if _is_main():
+        _calibrate_run(run)
+        _evaluate_run(run)
+        _export_run(run, namespace.models)
 
 
 def _train(run: Run) -> None:
@@ -129,27 +121,46 @@ def _train(run: Run) -> None:
 
 
 def _calibrate(namespace: argparse.Namespace) -> None:
-    from training.calibrate import calibrate
-
-    calibrate(open_run(namespace.run))
+    _calibrate_run(open_run(namespace.run))
     _say(f"next: portcullis-train evaluate {namespace.run}")
 
 
-def _evaluate(namespace: argparse.Namespace) -> None:
-    from training.evaluate import evaluate
+def _calibrate_run(run: Run) -> None:
+    from training.calibrate import calibrate
 
-    evaluate(open_run(namespace.run))
+    calibration = calibrate(run)
+    points = ", ".join(f"{point.name} at {point.threshold:.4f}" for point in calibration.operating_points)
+    _say(f"calibrated: temperature {calibration.temperature:.4f}; {calibration.score} of {calibration.scores.num_images}"
+         f" images: {points or 'too few to promise any operating point'}")  # fmt: skip
+
+
+def _evaluate(namespace: argparse.Namespace) -> None:
+    _evaluate_run(open_run(namespace.run))
     _say(f"next: portcullis-train export {namespace.run}")
 
 
+def _evaluate_run(run: Run) -> None:
+    from training.evaluate import evaluate
+
+    evaluation = evaluate(run)
+    inside = evaluation.inside
+    _say(f"evaluated: accuracy {inside.accuracy:.2%}, ECE {inside.ece:.4f} on {inside.num_images} test images")
+    for name, figures in evaluation.outside.items():
+        detection = figures.by_score[evaluation.shipped_score]
+        _say(f"  outside {name:<20} AUROC {detection.auroc_inside_positive:.4f}, "
+             f"TNR@TPR95 {detection.tnr_at_tpr95_inside_positive:.4f} (inside positive)")  # fmt: skip
+
+
 def _export(namespace: argparse.Namespace) -> None:
+    _export_run(open_run(namespace.run), namespace.models)
+
+
+def _export_run(run: Run, models: Path) -> None:
     from training.export import export
 
-    _say_served(export(open_run(namespace.run), namespace.models))
-
-
-def _say_served(bundle: object) -> None:
-    _say(f"{bundle}")
+    bundle = export(run, models)
+    _say(f"exported {bundle.path}; its card is {bundle.path / 'report.md'}")
+    _say(f"next: portcullis serve --models {models}")
 
 
 def _recipes(namespace: argparse.Namespace) -> None:

@@ -111,6 +111,11 @@ def make_config(fields: dict[str, Any]) -> RunConfig:
 
 
 _ONE_CYCLE: dict[str, Any] = {"schedule": "one-cycle", "warmup": 0.25}
+_CIFAR10_ON_CPU: dict[str, Any] = {
+    "data": "cifar10", "outside": ("cifar100", "svhn", "noise:smooth"), **_ONE_CYCLE, "batch_size": 256,
+    "learning_rate": 0.4, "weight_decay": 5e-4, "decay_vectors": False, "augmentation": "reflect-crop-flip",
+    "weight_averaging": 0.99, "validation_size": 2500, "calibration_size": 5000,
+}  # fmt: skip
 
 RECIPES: dict[str, RunConfig] = {
     "digits": RunConfig(
@@ -118,9 +123,11 @@ RECIPES: dict[str, RunConfig] = {
         weight_decay=5e-4, augmentation="crop", validation_size=200, calibration_size=250, test_size=360,
     ),
     "cifar10-resnet9": RunConfig(
-        name="cifar10-resnet9", data="cifar10", outside=("cifar100", "svhn", "noise:smooth"), backbone="resnet9",
-        **_ONE_CYCLE, epochs=40, batch_size=128, learning_rate=0.4, weight_decay=5e-4, weight_averaging=0.999,
-        fractional_regulariser=True, validation_size=2000, calibration_size=2000,
+        name="cifar10-resnet9", backbone="resnet9", **_CIFAR10_ON_CPU, epochs=40,
+    ),
+    "cifar10-whitened": RunConfig(
+        name="cifar10-whitened", backbone="whitened:64-256-256", **_CIFAR10_ON_CPU, epochs=36,
+        progressive_resizing=((0.6, 24),),
     ),
     "fashion-mnist": RunConfig(
         name="fashion-mnist", data="fashion_mnist", outside=("mnist", "noise:smooth", "shuffled"), backbone="small",
