@@ -1,6 +1,7 @@
 """Predictions: what a torch classifier or a served bundle answers for a set of images, in one shape for both."""
 
 import hashlib
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,8 +128,9 @@ def _write(stream: BinaryIO, logits: Array, fingerprint: str) -> None:
 def _read(path: Path, fingerprint: str) -> Array | None:
     if not path.is_file():
         return None
-    with np.load(path) as stored:
-        if str(stored["fingerprint"]) != fingerprint:
-            return None
-        logits: Array = stored["logits"]
-        return logits
+    try:
+        with path.open("rb") as stream, np.load(stream) as stored:
+            logits: Array = stored["logits"]
+            return logits if str(stored["fingerprint"]) == fingerprint else None
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        return None  # a broken file is no more than one that is not there

@@ -1,0 +1,51 @@
+"""A genuine small run that the tests of the later stages share: trained once, on digits, in a few seconds."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from training.recipes import RECIPES
+from training.runs import Run, create_run, open_run
+
+
+@pytest.fixture(scope="session")
+def trained_run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trained, not yet calibrated; read only."""
+    from training.fit import fit
+
+    config = RECIPES["digits"].model_copy(
+        update={"name": "tiny-digits", "epochs": 4, "outside": ("noise:uniform", "shuffled"), "num_workers": 0}
+    )
+    run = create_run(tmp_path_factory.mktemp("runs"), config)
+    fit(run, show_progress=False)
+    return run.directory
+
+
+@pytest.fixture
+def trained_run(trained_run_directory: Path, tmp_path: Path) -> Run:
+    """A copy of one's own to calibrate, evaluate and spoil."""
+    directory = tmp_path / "runs" / trained_run_directory.name
+    shutil.copytree(trained_run_directory, directory)
+    return open_run(directory)
+
+
+@pytest.fixture(scope="session")
+def evaluated_run_directory(trained_run_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Calibrated and evaluated too; read only."""
+    from training.calibrate import calibrate
+    from training.evaluate import evaluate
+
+    directory = tmp_path_factory.mktemp("evaluated") / trained_run_directory.name
+    shutil.copytree(trained_run_directory, directory)
+    calibrate(open_run(directory))
+    evaluate(open_run(directory))
+    return directory
+
+
+@pytest.fixture
+def evaluated_run(evaluated_run_directory: Path, tmp_path: Path) -> Run:
+    """A copy of one's own to export and spoil."""
+    directory = tmp_path / "evaluated" / evaluated_run_directory.name
+    shutil.copytree(evaluated_run_directory, directory)
+    return open_run(directory)
