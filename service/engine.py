@@ -1,6 +1,5 @@
 """Runs, checks and warms the graph of a bundle. The only user of onnxruntime."""
 
-import ctypes
 import logging
 import os
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from service.bundle import MODEL_FILE, Bundle, ImageSpec
+from service.devices import has_nvidia_driver
 from service.errors import BundleError, EngineError
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def usable_providers() -> tuple[str, ...]:
     """Providers of this build of onnxruntime whose driver is on this machine, best first."""
     built_in = set(onnxruntime.get_available_providers())
     present = [name for name, full in PROVIDERS.items() if full in built_in]
-    return tuple(name for name in present if name == "cpu" or _has_nvidia_driver())
+    return tuple(name for name in present if name == "cpu" or has_nvidia_driver())
 
 
 def self_test_images(spec: ImageSpec) -> NDArray[np.uint8]:
@@ -188,22 +188,3 @@ def provider_options(name: str, options: EngineOptions) -> tuple[str, dict[str, 
                 "trt_timing_cache_path": os.fspath(options.tensorrt_cache),
             }
     return PROVIDERS[name], settings
-
-
-def num_gpus() -> int:
-    """GPUs that the driver shows; 0 without a driver."""
-    if not _has_nvidia_driver():
-        return 0
-    count = ctypes.c_int(0)
-    driver = ctypes.CDLL("libcuda.so.1")
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return 0
-    return count.value
-
-
-def _has_nvidia_driver() -> bool:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True

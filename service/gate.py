@@ -96,17 +96,32 @@ def operating_points(calibration: CalibrationScores) -> tuple[OperatingPoint, ..
 
 
 def choose(gate: str, manifest: Manifest) -> Gate:
-    """The gate that a setting or a request asks for: `accept<percent>` or an absolute score threshold."""
-    for point in manifest.operating_points:
-        if point.name == gate:
-            return Gate(point.threshold, point.name)
+    """The gate that a setting asks for: an operating point or an absolute score threshold."""
     if gate.startswith("accept"):
-        try:
-            return Gate(_threshold_and_rank(gate, manifest.calibration)[0], gate)
-        except UnknownOperatingPoint as error:
-            known = ", ".join(known.name for known in manifest.operating_points)
-            raise UnknownOperatingPoint(f"{error}; published: {known or 'none'}") from None
+        return choose_operating_point(gate, manifest)
     return Gate(parse_threshold(gate), None)
+
+
+def choose_operating_point(name: str, manifest: Manifest) -> Gate:
+    """A published operating point, or any other `accept<percent>` that the calibration set can promise."""
+    for point in manifest.operating_points:
+        if point.name == name:
+            return Gate(point.threshold, point.name)
+    try:
+        return Gate(_threshold_and_rank(name, manifest.calibration)[0], name)
+    except UnknownOperatingPoint as error:
+        known = ", ".join(point.name for point in manifest.operating_points)
+        raise UnknownOperatingPoint(f"{error}; published: {known or 'none'}") from None
+
+
+def expected_rejected_share(gate: Gate, calibration: CalibrationScores) -> float:
+    """Share of familiar images that a gate rejects at the most: promised by a name, counted for a bare threshold."""
+    if gate.operating_point is not None:
+        return float(alpha_of(gate.operating_point))
+    below = bisect.bisect_left(calibration.scores, gate.threshold)
+    if calibration.ranks is not None:
+        below = calibration.num_images if below == len(calibration.ranks) else calibration.ranks[below] - 1
+    return below / calibration.num_images
 
 
 def parse_threshold(text: str) -> float:
@@ -126,7 +141,7 @@ def alpha_of(name: str) -> Fraction:
     percent = Fraction(match.group(1)) if match else Fraction(0)
     if not 0 < percent < 100:
         raise UnknownOperatingPoint(
-            f"unknown operating point {name!r}: expected accept<percent> with a percent between 0 and 100"
+            f"unknown operating point {name[:40]!r}: expected accept<percent> with a percent between 0 and 100"
         )
     return 1 - percent / 100
 

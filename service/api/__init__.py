@@ -1,0 +1,1 @@
+"""Routes only, no decisions: reads requests, calls the pipeline or the registry, writes answers."""

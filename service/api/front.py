@@ -1,0 +1,116 @@
+"""The outermost layer: gives every request an id, a count, a log line and, whatever happens, an answer."""
+
+import logging
+import os
+import time
+from typing import Any
+
+from service.api.answers import send_error
+from service.api.context import Context
+from service.api.requests import REQUEST_ID, Receive, Scope, Send, header
+from service.errors import ServiceError
+
+logger = logging.getLogger(__name__)
+
+PAGE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+)
+UNMATCHED = "unmatched"
+_QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+class InternalError(ServiceError):
+    """Something that should not happen did; the log says what, the client only that."""
+
+
+class Front:
+    """Wraps the application."""
+
+    def __init__(self, app: Any, context: Context) -> None:
+        self._app = app
+        self._metrics = context.metrics
+        self._log = context.request_log
+        self._counters: dict[tuple[str, str, int], Any] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(send, _request_id(scope))
+        scope.setdefault("state", {})["exchange"] = exchange
+        try:
+            await self._app(scope, receive, exchange.send)
+        except Exception as error:
+            await self._answer_failure(exchange, error)
+        self._account(scope, exchange)
+
+    async def _answer_failure(self, exchange: "_Exchange", error: Exception) -> None:
+        if not isinstance(error, ServiceError):
+            logger.error("request %s failed", exchange.request_id, exc_info=error)
+            error = InternalError("the service failed; the log has the cause under this request_id")
+        if exchange.status == 0:
+            exchange.error_code = error.code
+            await send_error(exchange.send, error, exchange.request_id)
+
+    def _account(self, scope: Scope, exchange: "_Exchange") -> None:
+        route = getattr(scope.get("route"), "path", UNMATCHED)
+        key = (route, scope["method"], exchange.status)
+        if key not in self._counters:
+            method = key[1] if route != UNMATCHED else "any"  # nobody may fill our memory with invented methods
+            self._counters[key] = self._metrics.http_requests.labels(route, method, str(exchange.status))
+        self._counters[key].inc()
+        if exchange.error_code is not None:
+            self._metrics.errors.labels(exchange.error_code).inc()
+        if route not in _QUIET_ROUTES:
+            self._log.write(
+                {
+                    "event": "request",
+                    "method": scope["method"],
+                    "route": route,
+                    "status": exchange.status,
+                    "request_id": exchange.request_id,
+                    "seconds": round(time.monotonic() - exchange.started, 6),
+                    **({"error": exchange.error_code} if exchange.error_code else {}),
+                    **exchange.notes,
+                }
+            )
+
+
+class _Exchange:
+    """One request and its answer, as the outermost layer sees them."""
+
+    __slots__ = ("_send", "error_code", "notes", "request_id", "started", "status")
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self.request_id = request_id
+        self.started = time.monotonic()
+        self.status = 0
+        self.error_code: str | None = None
+        self.notes: dict[str, Any] = {}
+        """What the log line says beyond the usual."""
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-request-id", self.request_id.encode()),
+                *PAGE_HEADERS,
+            ]
+        await self._send(message)
+
+
+def exchange_of(scope: Scope) -> _Exchange:
+    """The exchange that a route belongs to."""
+    exchange: _Exchange = scope["state"]["exchange"]
+    return exchange
+
+
+def _request_id(scope: Scope) -> str:
+    given = header(scope, b"x-request-id")
+    if given is not None and REQUEST_ID.match(given):
+        return given.decode()
+    return os.urandom(8).hex()

@@ -1,0 +1,35 @@
+"""`/healthz`, `/readyz`, `/metrics`: what probes and Prometheus ask. No key is wanted here."""
+
+import asyncio
+
+from fastapi import APIRouter, Response
+
+from service.api.context import Context
+from service.api.schemas import Health
+from service.errors import Unavailable
+from service.metrics import CONTENT_TYPE
+
+
+def health_router(context: Context) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz", summary="Whether the process lives")
+    async def healthz() -> Health:
+        return Health(status="alive")
+
+    @router.get("/readyz", summary="Whether this worker is loaded, warm and not draining")
+    async def readyz() -> Health:
+        if not context.is_ready():
+            raise Unavailable("not ready: starting or draining")
+        return Health(status="ready")
+
+    @router.get(
+        "/metrics",
+        summary="Prometheus metrics of all workers",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def metrics() -> Response:
+        return Response(await asyncio.to_thread(context.expose_metrics), media_type=CONTENT_TYPE)
+
+    return router

@@ -1,0 +1,223 @@
+"""Gathers what arrives while a batch runs into the next batch. Knows no images, HTTP or gate.
+
+There is no timer: an idle batcher starts at once, a busy one makes larger batches. One thread prepares the items (one
+that fails, fails alone) and runs them, so on a one-core worker a request crosses threads only twice. The queue is
+bounded, and while more is offered than served only what will be answered soon is admitted.
+"""
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from service.errors import DeadlineExceeded, EngineError, Overloaded, ServiceError, Unavailable
+
+logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+Prepared = TypeVar("Prepared")
+Row = TypeVar("Row")
+
+EXCESS_HALF_LIFE_SECONDS = 0.1
+SWEEP_SECONDS = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class Job(Generic[Item, Row]):
+    """One item on its way through the batcher, with the times that it took."""
+
+    item: Item
+    deadline: float
+    is_gone: Callable[[], bool]
+    future: "asyncio.Future[Row]"
+    submitted: float
+    prepare_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    run_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may run and wait."""
+
+    max_batch: int
+    queue_capacity: int
+    overload_wait_seconds: float
+
+
+class Batcher(Generic[Item, Prepared, Row]):
+    """`submit` from the event loop; `prepare` and `run` happen on a thread of its own."""
+
+    def __init__(
+        self,
+        prepare: Callable[[Item], Prepared],
+        run: Callable[[list[Prepared]], Sequence[Row]],
+        limits: Limits,
+        on_batch: Callable[[int], None] = lambda size: None,
+        on_drop: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self._prepare, self._run, self._limits = prepare, run, limits
+        self._on_batch, self._on_drop = on_batch, on_drop
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Job[Item, Row]] = deque()
+        self._pending: set[Job[Item, Row]] = set()
+        self._wake = threading.Condition()
+        self._is_closed = False
+        self._seconds_per_item = 0.0
+        self._excess, self._excess_at = 0.0, time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        self._thread.start()
+        self._sweeper = self._loop.create_task(self._sweep())
+
+    @property
+    def depth(self) -> int:
+        """Items that wait, not counting those that run."""
+        return len(self._queue)
+
+    async def submit(
+        self, item: Item, deadline: float = math.inf, is_gone: Callable[[], bool] = lambda: False
+    ) -> tuple[Row, Job[Item, Row]]:
+        """The row of one item. Raises Overloaded at once rather than let a backlog grow."""
+        now = time.monotonic()
+        self._admit(now)
+        job: Job[Item, Row] = Job(item, deadline, is_gone, self._loop.create_future(), now)
+        self._pending.add(job)
+        try:
+            with self._wake:
+                self._queue.append(job)
+                self._wake.notify()
+            return await job.future, job
+        finally:
+            self._pending.discard(job)
+
+    async def close(self) -> None:
+        """Finish what is queued, then end the thread."""
+        with self._wake:
+            self._is_closed = True
+            self._wake.notify()
+        await asyncio.to_thread(self._thread.join)
+        self._sweeper.cancel()
+
+    def _admit(self, now: float) -> None:
+        if self._is_closed:
+            raise Unavailable("this model is being unloaded; try again")
+        waiting = len(self._queue)
+        self._excess = 1 + self._excess * 0.5 ** ((now - self._excess_at) / EXCESS_HALF_LIFE_SECONDS)
+        self._excess_at = now
+        is_flooded = self._excess > self._limits.queue_capacity
+        if waiting >= self._limits.queue_capacity or (
+            is_flooded and waiting * self._seconds_per_item > self._limits.overload_wait_seconds
+        ):
+            self._on_drop("queue_full")
+            raise Overloaded(f"{waiting} images are waiting already; try again in a moment")
+
+    # -- the engine's thread -----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while jobs := self._take():
+            try:
+                self._run_batch(jobs)
+            except BaseException as error:  # the loop must outlive any batch
+                logger.exception("a batch of %d failed", len(jobs))
+                self._deliver([(job, EngineError(f"the batch failed: {type(error).__name__}")) for job in jobs])
+
+    def _take(self) -> list[Job[Item, Row]]:
+        with self._wake:
+            while not self._queue and not self._is_closed:
+                self._wake.wait()
+            size = min(len(self._queue), self._limits.max_batch)
+            return [self._queue.popleft() for _ in range(size)]
+
+    def _run_batch(self, jobs: list[Job[Item, Row]]) -> None:
+        started = time.monotonic()
+        ready: list[Job[Item, Row]] = []
+        prepared: list[Prepared] = []
+        outcomes: list[tuple[Job[Item, Row], Row | BaseException]] = []
+        for job in jobs:
+            job.queue_seconds = started - job.submitted
+            if job.future.done() or job.is_gone():
+                self._on_drop("client_gone")
+                outcomes.append((job, Unavailable("the client has gone")))
+            elif started > job.deadline:
+                self._on_drop("deadline")
+                outcomes.append((job, DeadlineExceeded("the deadline passed while the image waited")))
+            else:
+                self._prepare_alone(job, ready, prepared, outcomes)
+        if ready:
+            outcomes += self._run_together(ready, prepared)
+            self._learn((time.monotonic() - started) / len(jobs))
+        self._deliver(outcomes)
+
+    def _prepare_alone(
+        self,
+        job: Job[Item, Row],
+        ready: list[Job[Item, Row]],
+        prepared: list[Prepared],
+        outcomes: list[tuple[Job[Item, Row], Row | BaseException]],
+    ) -> None:
+        started = time.monotonic()
+        try:
+            prepared.append(self._prepare(job.item))
+            ready.append(job)
+        except Exception as error:
+            outcomes.append((job, error))
+        job.prepare_seconds += time.monotonic() - started
+
+    def _run_together(
+        self, jobs: list[Job[Item, Row]], prepared: list[Prepared]
+    ) -> list[tuple[Job[Item, Row], Row | BaseException]]:
+        started = time.monotonic()
+        try:
+            rows = self._run(prepared)
+            if len(rows) != len(jobs):
+                raise EngineError(f"expected {len(jobs)} rows from the engine, got {len(rows)}")
+        except Exception as error:
+            if not isinstance(error, ServiceError):
+                logger.exception("the engine failed on a batch of %d", len(jobs))
+            return [(job, error) for job in jobs]
+        seconds = time.monotonic() - started
+        self._on_batch(len(jobs))
+        for job in jobs:
+            job.run_seconds = seconds
+        return list(zip(jobs, rows, strict=True))
+
+    def _learn(self, seconds_per_item: float) -> None:
+        self._seconds_per_item += 0.2 * (seconds_per_item - self._seconds_per_item)
+
+    def _deliver(self, outcomes: list[tuple[Job[Item, Row], Row | BaseException]]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(_settle, self, outcomes)
+        except RuntimeError:  # the event loop has closed: nobody waits any more
+            logger.debug("dropped %d answers after shutdown", len(outcomes))
+
+    # -- the event loop ----------------------------------------------------------------------------------------------
+
+    def _credit(self, num_served: int) -> None:
+        """What was served is no excess: only offers beyond the service's speed make it grow."""
+        self._excess = max(0.0, self._excess - num_served)
+
+    async def _sweep(self) -> None:
+        """Answer 504 in time even where the engine hangs."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = time.monotonic()
+            for job in [job for job in self._pending if now > job.deadline]:
+                if not job.future.done():
+                    self._on_drop("deadline")
+                    job.future.set_exception(DeadlineExceeded("no answer within the deadline"))
+
+
+def _settle(batcher: Batcher[Item, Prepared, Row], outcomes: list[tuple[Job[Item, Row], Row | BaseException]]) -> None:
+    batcher._credit(len(outcomes))
+    for job, outcome in outcomes:
+        if job.future.done():  # the caller may have gone away
+            continue
+        if isinstance(outcome, BaseException):
+            job.future.set_exception(outcome)
+        else:
+            job.future.set_result(outcome)

@@ -1,0 +1,175 @@
+"""The HTTP server of a worker: uvicorn, with clocks on slow clients and a fair share of new connections.
+
+Known to the API through one ASGI extension, `portcullis`: {"is_gone": callable}, so that work for a client that has
+hung up can be dropped without a task that waits for it.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.errors import BadRequest, RequestTimeout, ServiceError
+
+EXTENSION = "portcullis"
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """Gives a client a limited time for its headers and for its body."""
+
+    header_timeout_seconds = 10.0
+    body_timeout_seconds = 30.0
+    is_draining = False
+    _clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_clock(self.header_timeout_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._clock is None:
+            self._start_clock(self.header_timeout_seconds)
+
+    def on_headers_complete(self) -> None:
+        self._stop_clock()
+        self._start_clock(self.body_timeout_seconds)
+        super().on_headers_complete()
+        cycle = self.cycle
+        if self.is_draining:
+            cycle.keep_alive = False
+        self.scope["extensions"] = {EXTENSION: {"is_gone": lambda: cycle.disconnected}}
+
+    def on_message_complete(self) -> None:
+        self._stop_clock()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(BadRequest("the request is not valid HTTP"))
+
+    def _start_clock(self, seconds: float) -> None:
+        self._clock = self.loop.call_later(seconds, self._time_is_up)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    def _time_is_up(self) -> None:
+        self._clock = None
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            self._refuse(RequestTimeout("the request took too long to arrive"))
+        else:
+            self.transport.close()
+
+    def _refuse(self, error: ServiceError) -> None:
+        body = orjson.dumps({"error": {"code": error.code, "message": str(error), "request_id": None}})
+        head = (
+            f"HTTP/1.1 {error.status.value} {error.status.phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Takes one new connection at a time from a socket that all workers share, so that a burst spreads over them."""
+
+    def __init__(
+        self, config: uvicorn.Config, max_connections: int, drain_seconds: float, on_drain: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._max_connections, self._drain_seconds, self._on_drain = max_connections, drain_seconds, on_drain
+        self._listener: socket.socket | None = None
+        self._is_listening = False
+        self._joining: set[asyncio.Task[Any]] = set()
+
+    @property
+    def num_connections(self) -> int:
+        return len(self.server_state.connections)
+
+    def drain(self) -> None:
+        """Say not ready; go on answering for a moment, closing each connection with its answer; then leave."""
+        if GuardedProtocol.is_draining:
+            return
+        GuardedProtocol.is_draining = True
+        self._on_drain()
+        asyncio.get_running_loop().call_later(self._drain_seconds, self._leave)
+
+    def _leave(self) -> None:
+        self._listen(False)
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM drains. SIGINT is for the supervisor: a terminal sends it to every process of the group."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.drain)
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        if self.lifespan.should_exit or not sockets:
+            sys.exit(1)
+        self._listener = sockets[0]
+        self._listener.setblocking(False)
+        self.servers = []
+        self._listen(True)
+        self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if not self.should_exit and self.num_connections < self._max_connections:
+            self._listen(True)
+        return await super().on_tick(counter)
+
+    def _listen(self, is_listening: bool) -> None:
+        if self._listener is None or is_listening == self._is_listening:
+            return
+        loop = asyncio.get_running_loop()
+        if is_listening:
+            loop.add_reader(self._listener.fileno(), self._accept_one)
+        else:
+            loop.remove_reader(self._listener.fileno())
+        self._is_listening = is_listening
+
+    def _accept_one(self) -> None:
+        assert self._listener is not None
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return  # another worker was faster, or the client has gone
+        except OSError:  # out of file descriptors: try again when some are free
+            self._listen(False)
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = asyncio.get_running_loop().create_task(self._join(connection))
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
+        if self.num_connections + len(self._joining) >= self._max_connections:
+            self._listen(False)
+
+    async def _join(self, connection: socket.socket) -> None:
+        config = self.config
+
+        def make_protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(make_protocol, connection)

@@ -1,0 +1,148 @@
+"""Every Prometheus instrument of the service, declared once. The only user of prometheus_client.
+
+Workers write to memory-mapped files in the runtime directory; any worker's `/metrics` adds them up. The file of a
+worker belongs to its slot, not to its process id: a replaced worker goes on counting where the dead one stopped.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from service.drift import P_VALUE_BUCKETS, DriftReport
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+STAGES = ("decode", "queue", "inference", "total")
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+PROBABILITIES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+_MODEL = ("model", "version")
+
+
+def use_slot(slot: int) -> None:
+    """Name this worker's files after its slot; call before `Metrics` is made."""
+    values.ValueClass = values.MultiProcessValue(lambda: slot)  # type: ignore[no-untyped-call]
+
+
+def forget_gauges(directory: Path, slot: int) -> None:
+    """Drop what only a living worker can say; its counters stay counted."""
+    for file in directory.glob(f"gauge_live*_{slot}.db"):
+        file.unlink(missing_ok=True)
+
+
+class Metrics:
+    """The instruments; call sites cannot misspell them."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.http_requests = self._counter("http_requests", "HTTP requests answered", "route", "method", "status")
+        self.errors = self._counter("errors", "Errors answered, by code", "code")
+        self.shed = self._counter("shed", "Work refused or dropped before it cost an engine run", "reason")
+        self.predictions = self._counter("predictions", "Images answered, by verdict", *_MODEL, "verdict")
+        self.predicted_labels = self._counter(
+            "predicted_labels", "Images answered, by predicted label", *_MODEL, "label"
+        )
+        self.score_p_value = self._histogram(
+            "score_p_value", "Conformal p-value of the score; uniform while nothing drifts", P_VALUE_BUCKETS, *_MODEL
+        )
+        self.probability = self._histogram(
+            "probability", "Calibrated probability of the answered class", PROBABILITIES, *_MODEL
+        )
+        self.stage_seconds = self._histogram("stage_seconds", "Time of one image in a stage", SECONDS, "stage")
+        self.batch_size = self._histogram("batch_size", "Images in one engine run", BATCH_SIZES, *_MODEL)
+        self.queue_depth = self._gauge("queue_depth", "Images that wait for the engine", "livesum", *_MODEL)
+        self.queue_capacity = self._gauge("queue_capacity", "Images that may wait for the engine", "livesum", *_MODEL)
+        self.connections = self._gauge("connections", "Open client connections", "livesum")
+        self.gate_threshold = self._gauge("gate_threshold", "Scores below it are rejected", "livemax", *_MODEL)
+        self.model_info = self._gauge(
+            "model_info",
+            "1 for each model served, with what it runs on",
+            "livemax",
+            *_MODEL,
+            "method",
+            "provider",
+            "asked",
+        )
+        self.model_swaps = self._counter("model_swaps", "Changes of what is served, by result", "model", "result")
+        self.shadow = self._counter("shadow", "Shadowed images, by how the candidate compared", *_MODEL, "result")
+        self.shadow_score_shift = self._gauge(
+            "shadow_score_shift", "Mean p-value of the candidate less that of the served version", "livemax", *_MODEL
+        )
+        self.shadow_seconds = self._histogram("shadow_seconds", "Engine time of a shadowed image", SECONDS, *_MODEL)
+        self.workers_ready = self._gauge("workers_ready", "Workers that can answer", "livesum")
+        self.build_info = self._gauge("build_info", "1, with the version of the service", "livemax", "version")
+        self.review_items = self._counter("review_items", "Images offered to the review queue, by result", "result")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, namespace="portcullis", registry=self.registry)
+
+    def _gauge(self, name: str, text: str, mode: str, *labels: str) -> Gauge:
+        return Gauge(
+            name,
+            text,
+            labels,
+            namespace="portcullis",
+            registry=self.registry,
+            multiprocess_mode=mode,  # type: ignore[arg-type]
+        )
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, namespace="portcullis", registry=self.registry, buckets=buckets)
+
+
+class DriftCollector(Collector):
+    """Gauges of drift, read when asked from what the supervisor last computed: a model that is gone, goes at once."""
+
+    def __init__(self, read: Callable[[], Iterable[tuple[str, int, DriftReport]]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        families = {
+            name: GaugeMetricFamily(f"portcullis_{name}", text, labels=_MODEL)
+            for name, text in (
+                ("drift_psi", "Population stability index of the window's p-values against uniform"),
+                ("drift_ks", "Kolmogorov-Smirnov distance of the window's scores from the calibration scores"),
+                (
+                    "drift_evidence_log10",
+                    "Sequential evidence of drift, log10; an alarm at log10 of drift_alarm_images",
+                ),
+                ("drift_alarm", "1 while the evidence of drift stands"),
+                ("drift_class_mix_distance", "Total variation distance of the window's class mix from the reference"),
+                ("reject_ratio", "Share of the window's images that were rejected"),
+                ("drift_window_images", "Images in the window"),
+            )
+        }
+        quantiles = GaugeMetricFamily(
+            "portcullis_score_quantile", "Quantile of the window's scores", labels=(*_MODEL, "quantile")
+        )
+        for model, version, report in self._read():
+            labels = (model, str(version))
+            for name, value in _drift_values(report).items():
+                families[name].add_metric(labels, value)
+            for quantile, score in report.score_quantiles:
+                quantiles.add_metric((*labels, str(quantile)), score)
+        return [*families.values(), quantiles]
+
+
+def _drift_values(report: DriftReport) -> dict[str, float]:
+    return {
+        "drift_psi": report.psi,
+        "drift_ks": report.ks,
+        "drift_evidence_log10": report.evidence_log10,
+        "drift_alarm": float(report.alarm),
+        "drift_class_mix_distance": report.class_mix_distance,
+        "reject_ratio": report.reject_ratio,
+        "drift_window_images": float(report.num_images),
+    }
+
+
+def expose(directory: Path, *collectors: Collector) -> bytes:
+    """All workers' metrics as one text."""
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry, str(directory))  # type: ignore[no-untyped-call]
+    for collector in collectors:
+        registry.register(collector)
+    return generate_latest(registry)

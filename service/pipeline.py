@@ -1,0 +1,196 @@
+"""One image from bytes to answer: decode → batch → engine → gate → observe. READ FIRST.
+
+A pipeline serves one version of one model. It knows no HTTP: `service.api` reads requests and writes answers.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from service import gate
+from service.batcher import Batcher, Job, Limits
+from service.bundle import Bundle, Manifest
+from service.engine import Engine
+from service.gate import Gate, Verdict
+from service.metrics import Metrics
+from service.preprocess import Pixels, decode
+from service.rings import RingWriter
+
+Top = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How a pipeline shares out the machine."""
+
+    limits: Limits
+    max_pixels: int
+    inline_decode_bytes: int
+    """Larger bodies are decoded by the pool, so that one large picture does not hold up the engine's thread."""
+
+
+@dataclass(slots=True)
+class Row:
+    """What the engine says of one image, before the gate."""
+
+    probabilities: "np.ndarray[tuple[int], np.dtype[np.float32]]"
+    class_index: int
+    probability: float
+    score: float
+
+
+@dataclass(slots=True)
+class Prediction:
+    """The answer for one image, with the times that it took."""
+
+    class_index: int
+    probability: float
+    top: Top
+    score: float
+    p_value: float
+    gate: Gate
+    verdict: Verdict
+    decode_seconds: float
+    queue_seconds: float
+    inference_seconds: float
+
+
+class Pipeline:
+    """Serves one bundle; `predict` is the path of a request."""
+
+    def __init__(
+        self, bundle: Bundle, engine: Engine, load: Load, pool: ThreadPoolExecutor, metrics: Metrics, ring: RingWriter
+    ) -> None:
+        self.bundle = bundle
+        self.engine = engine
+        self.manifest: Manifest = bundle.manifest
+        self._load, self._pool, self._ring = load, pool, ring
+        self._observe = _Observer(self.manifest, metrics)
+        self._batcher: Batcher[bytes | Pixels, Pixels, Row] = Batcher(
+            self._prepare, self._run, load.limits, self._observe.batch, self._observe.drop
+        )
+
+    async def predict(
+        self,
+        payload: bytes,
+        threshold: Gate,
+        top_k: int = 1,
+        deadline: float = math.inf,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> Prediction:
+        """Decode, run, decide. A rejected image is an answer, not an error."""
+        started = time.monotonic()
+        item = payload if len(payload) <= self._load.inline_decode_bytes else await self._decode_in_pool(payload)
+        decoded_in_pool = time.monotonic() - started if item is not payload else 0.0
+        row, job = await self._batcher.submit(item, deadline, is_gone)
+        prediction = self._decide(row, job, threshold, top_k, decoded_in_pool)
+        self._record(prediction, time.monotonic() - started)
+        return prediction
+
+    async def run_batch(self, images: list[Pixels], deadline: float = math.inf) -> list[Row]:
+        """Rows for images that are decoded already, through the same queue as everybody's."""
+        submitted = await asyncio.gather(
+            *(self._batcher.submit(image, deadline) for image in images), return_exceptions=True
+        )
+        rows = []
+        for outcome in submitted:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            rows.append(outcome[0])
+        return rows
+
+    async def close(self) -> None:
+        """Answer what is queued, then let go of the engine."""
+        await self._batcher.close()
+
+    @property
+    def queue_depth(self) -> int:
+        return self._batcher.depth
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    async def _decode_in_pool(self, payload: bytes) -> Pixels:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, decode, payload, self.manifest.image, self._load.max_pixels)
+
+    def _prepare(self, item: bytes | Pixels) -> Pixels:
+        return decode(item, self.manifest.image, self._load.max_pixels) if isinstance(item, bytes) else item
+
+    def _run(self, images: list[Pixels]) -> list[Row]:
+        outputs = self.engine.run(np.stack(images))
+        best = outputs.probabilities.argmax(axis=1).tolist()
+        scores = outputs.scores.tolist()
+        return [
+            Row(row, index, float(row[index]), score)
+            for row, index, score in zip(outputs.probabilities, best, scores, strict=True)
+        ]
+
+    def _decide(
+        self, row: Row, job: Job[bytes | Pixels, Row], threshold: Gate, top_k: int, decoded_in_pool: float
+    ) -> Prediction:
+        return Prediction(
+            class_index=row.class_index,
+            probability=row.probability,
+            top=_top(row, top_k),
+            score=row.score,
+            p_value=gate.p_value(row.score, self.manifest.calibration),
+            gate=threshold,
+            verdict=gate.decide(row.score, threshold.threshold),
+            decode_seconds=job.prepare_seconds + decoded_in_pool,
+            queue_seconds=job.queue_seconds,
+            inference_seconds=job.run_seconds,
+        )
+
+    def _record(self, prediction: Prediction, total_seconds: float) -> None:
+        self._observe.prediction(prediction, total_seconds)
+        self._ring.append(
+            self.bundle.label,
+            prediction.score,
+            prediction.p_value,
+            prediction.class_index,
+            prediction.verdict is Verdict.REJECT,
+        )
+
+
+class _Observer:
+    """The instruments of one pipeline with their labels filled in once: a look-up costs more than an observation."""
+
+    def __init__(self, manifest: Manifest, metrics: Metrics) -> None:
+        model = (manifest.name, str(manifest.version))
+        self._verdicts = {verdict: metrics.predictions.labels(*model, verdict.value) for verdict in Verdict}
+        self._labels = [metrics.predicted_labels.labels(*model, label) for label in manifest.labels]
+        self._p_value = metrics.score_p_value.labels(*model)
+        self._probability = metrics.probability.labels(*model)
+        self._batch_size = metrics.batch_size.labels(*model)
+        self._decode, self._queue, self._inference, self._total = (
+            metrics.stage_seconds.labels(stage) for stage in ("decode", "queue", "inference", "total")
+        )
+        self._shed = metrics.shed
+
+    def prediction(self, prediction: Prediction, total_seconds: float) -> None:
+        self._verdicts[prediction.verdict].inc()
+        self._labels[prediction.class_index].inc()
+        self._p_value.observe(prediction.p_value)
+        self._probability.observe(prediction.probability)
+        self._decode.observe(prediction.decode_seconds)
+        self._queue.observe(prediction.queue_seconds)
+        self._inference.observe(prediction.inference_seconds)
+        self._total.observe(total_seconds)
+
+    def batch(self, size: int) -> None:
+        self._batch_size.observe(size)
+
+    def drop(self, reason: str) -> None:
+        self._shed.labels(reason).inc()
+
+
+def _top(row: Row, top_k: int) -> Top:
+    if top_k == 1:
+        return ((row.class_index, row.probability),)
+    order = np.argsort(-row.probabilities, kind="stable")[:top_k].tolist()
+    return tuple((index, float(row.probabilities[index])) for index in order)
