@@ -18,14 +18,14 @@ EPSILON = 5e-4  # keeps components that hardly vary from being blown up into noi
 
 
 class WhiteningStem(nn.Module):
-    """Each principal component of the 2×2 patches and its negative, so that ReLU loses nothing; only the bias learns."""
+    """Each principal component of the 2×2 patches and its negative, so that the activation loses nothing; only the bias learns."""
 
     def __init__(self) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(3, 2 * NUM_COMPONENTS, PATCH_PIXELS)
         self.convolution.weight.requires_grad_(False)
         nn.init.zeros_(self.convolution.bias)  # type: ignore[arg-type]
-        self.activation = nn.ReLU(inplace=True)
+        self.activation = nn.GELU()
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) → (B, 24, H − 1, W − 1)."""
@@ -69,4 +69,4 @@ def build(options: str) -> Backbone:
 def _block(num_in: int, num_out: int, *, pool: bool) -> list[nn.Module]:
     """Pooling before batch norm: a quarter of the elements to normalise."""
     pooling = [nn.MaxPool2d(2)] if pool else []
-    return [convolution(num_in, num_out), *pooling, nn.BatchNorm2d(num_out), nn.ReLU(inplace=True)]
+    return [convolution(num_in, num_out), *pooling, nn.BatchNorm2d(num_out), nn.GELU()]
