@@ -18,7 +18,7 @@ EPSILON = 5e-4  # keeps components that hardly vary from being blown up into noi
 
 
 class WhiteningStem(nn.Module):
-    """Each principal component of the 2×2 patches and its negative, so that the activation loses nothing; only the bias learns."""
+    """Each principal component of the 2×2 patches and its negative, so that nothing is lost; only the bias learns."""
 
     def __init__(self) -> None:
         super().__init__()
