@@ -1,11 +1,13 @@
 """Fixtures that several test folders share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service.bundle import Bundle
 from tests import tiny
+from tests.running import RunningService
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +21,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def bundle(models: Path) -> Bundle:
     return Bundle(models / "tiny" / "1", tiny.manifest())
+
+
+@pytest.fixture(scope="session")
+def running_service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """The tiny bundle, served by two real workers; shared by many tests, so none may stop it or change its gate."""
+    with RunningService(models, tmp_path_factory.mktemp("runtime")) as service:
+        yield service

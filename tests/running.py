@@ -1,0 +1,66 @@
+"""A real service in a process of its own, for tests that talk to it as a client would."""
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+READY = re.compile(r"is ready on (http://\S+)")
+ADMIN_KEY = "test-admin-secret"
+START_SECONDS = 60
+
+
+class RunningService:
+    """`portcullis serve` on a free port; use as a context manager."""
+
+    def __init__(self, models: Path, runtime: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "service", "serve", "--models", models, "--runtime-directory", runtime]
+        self.process = subprocess.Popen(
+            [*map(str, command), "--port", "0", "--workers", "2", "--admin-keys", f"tester:{ADMIN_KEY}", *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**{k: v for k, v in os.environ.items() if not k.startswith("PORTCULLIS_")}, **(environment or {})},
+        )
+        self.runtime = runtime
+        self.lines: list[str] = []
+        self._found: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        url = self._found.get(timeout=START_SECONDS)
+        if url is None:
+            self.process.wait(10)
+            raise RuntimeError("the service did not start:\n" + "\n".join(self.lines))
+        self.url = url
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if match := READY.search(line):
+                self._found.put(match.group(1))
+        self._found.put(None)
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers that live now."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(child) for child in children]
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 30) -> int:
+        """Send a signal and wait for the end."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+    def __enter__(self) -> "RunningService":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self.stop()
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
