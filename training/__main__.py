@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 an error that the message explains, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -51,6 +52,11 @@ def main(arguments: list[str] | None = None) -> int:
     except argparse.ArgumentError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: the disk is full: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt as error:
         print(f"\ninterrupted{f': {error}' if str(error) else ''}", file=sys.stderr)
         return 130
@@ -63,8 +69,12 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     run = _command(commands, "run", _run, "fit, calibrate, evaluate and export in one go", RUN_EXAMPLES)
     flags.add_run_flags(run)
-    run.add_argument("--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written")
-    fit = _command(commands, "fit", _fit, "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n")
+    run.add_argument(
+        "--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written"
+    )
+    fit = _command(
+        commands, "fit", _fit, "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n"
+    )
     flags.add_run_flags(fit)
     fit.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this directory")
     for name, function, text in (
@@ -75,14 +85,26 @@ def _parser() -> Parser:
         command = _command(commands, name, function, text, "example:\n  portcullis-train {command} runs/digits\n")
         command.add_argument("run", type=Path, metavar="RUN", help="directory of the run, such as runs/digits")
         if name == "export":
-            command.add_argument("--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written")
-    recipes = _command(commands, "recipes", _recipes, "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")
+            command.add_argument(
+                "--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written"
+            )
+    recipes = _command(
+        commands,
+        "recipes",
+        _recipes,
+        "list the recipes, or show one",
+        "example:\n  portcullis-train {command} digits\n",
+    )
     recipes.add_argument("name", nargs="?", help="show every field of this recipe")
     return parser
 
 
 def _command(
-    commands: argparse._SubParsersAction[Parser], name: str, function: Callable[[argparse.Namespace], None], text: str, epilog: str
+    commands: argparse._SubParsersAction[Parser],
+    name: str,
+    function: Callable[[argparse.Namespace], None],
+    text: str,
+    epilog: str,
 ) -> Parser:
     command = commands.add_parser(name, help=text, description=text, epilog=epilog.format(command=name))
     command.set_defaults(command=function, parser=command)
@@ -117,7 +139,8 @@ def _train(run: Run) -> None:
     except Interrupted:
         raise KeyboardInterrupt(f"saved; go on with: portcullis-train fit --resume {run.directory}") from None
     last = history[-1]
-    _say(f"trained {len(history)} epochs: loss {last['loss']:.4f}, accuracy on validation images {last['validation_accuracy']:.2%}")
+    accuracy = last["validation_accuracy"]
+    _say(f"trained {len(history)} epochs: loss {last['loss']:.4f}, accuracy on validation images {accuracy:.2%}")
 
 
 def _calibrate(namespace: argparse.Namespace) -> None:
@@ -130,8 +153,9 @@ def _calibrate_run(run: Run) -> None:
 
     calibration = calibrate(run)
     points = ", ".join(f"{point.name} at {point.threshold:.4f}" for point in calibration.operating_points)
-    _say(f"calibrated: temperature {calibration.temperature:.4f}; {calibration.score} of {calibration.scores.num_images}"
-         f" images: {points or 'too few to promise any operating point'}")  # fmt: skip
+    num_images = calibration.scores.num_images
+    _say(f"calibrated: temperature {calibration.temperature:.4f}, {calibration.score} of {num_images} images")
+    _say(f"  operating points: {points or 'none, for so few images can promise nothing'}")
 
 
 def _evaluate(namespace: argparse.Namespace) -> None:

@@ -29,9 +29,7 @@ class Classifier(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(
-        self, backbone: Backbone, head: nn.Module, mean: Sequence[float], std: Sequence[float]
-    ) -> None:
+    def __init__(self, backbone: Backbone, head: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = head

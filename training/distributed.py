@@ -50,9 +50,20 @@ class Process:
         distributed.all_gather_object(gathered, value)
         return [item for item in gathered if item is not None]
 
+    def generator_state(self) -> Tensor:
+        """The state of the global generator of this process's device."""
+        return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else torch.get_rng_state()
+
+    def restore_generator(self, states: list[Tensor]) -> None:
+        """Go on with this process's state out of those of all."""
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(states[self.rank], self.device)
+        else:
+            torch.set_rng_state(states[self.rank])
+
     def place(self, classifier: Classifier) -> Classifier:
         """The classifier on this device; on several GPUs with batch-norm statistics over the whole batch."""
-        classifier = classifier.to(self.device, memory_format=torch.channels_last)
+        classifier.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if self.count == 1 or self.device.type != "cuda":  # torch has synchronised batch norm for GPUs only
             return classifier
         synchronised: Classifier = nn.SyncBatchNorm.convert_sync_batchnorm(classifier)

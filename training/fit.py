@@ -6,8 +6,6 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +19,13 @@ from training.distributed import Process, training_process
 from training.errors import CheckpointError, FitError
 from training.interrupt import InterruptRequest
 from training.objective import objective
+from training.precision import amp_dtype, autocast
+from training.preparation import parameter_groups, prepare_backbone, training_images
 from training.progress import NoProgress, Progress
-from training.recipes import RunConfig
 from training.runs import Run
 
 CHECK_STEPS = 20  # how often figures are read, shown and checked: each reading stalls a GPU
 EVALUATION_BATCH_SIZE = 500
-NUM_PREPARATION_IMAGES = 2000
 LOSS, CORRECT, COUNTED, STEPS, IMAGES = range(5)  # places in the running sums
 
 History = list[dict[str, float]]
@@ -162,7 +160,7 @@ class _Fitting:
     def _describe_divergence(self) -> str:
         kept = f"; the checkpoint of epoch {self.epoch} is kept" if self.run.checkpoint_path.exists() else ""
         return (
-            f"the loss is not a finite number any more in epoch {self.epoch + 1}, at or shortly before step {self.step} "
+            f"the loss is not a finite number any more in epoch {self.epoch + 1}, at or before step {self.step} "
             f"of {self.num_epoch_steps}, at learning rate {self._learning_rate():.3g}: the weights have diverged, "
             f"most often because the learning rate is too high or the warm-up too short{kept}"
         )
@@ -196,7 +194,7 @@ class _Fitting:
         return num_correct / len(self.splits.validation)
 
     def _save(self) -> None:
-        generators = self.process.gather(_generator_state(self.process.device))
+        generators = self.process.gather(self.process.generator_state())
         if not self.process.is_main:
             return
         checkpoint.save(self.run.checkpoint_path, self._state(generators))
@@ -227,14 +225,16 @@ class _Fitting:
         if saved.fingerprints != self.splits.fingerprints:
             raise CheckpointError(f"the images of {self.config.data} are not those that {self.run.checkpoint_path} saw")
         if len(saved.generators) != self.process.count:
-            raise CheckpointError(f"the run was started with {len(saved.generators)} processes, now {self.process.count}")
+            raise CheckpointError(
+                f"the run was started with {len(saved.generators)} processes, now {self.process.count}"
+            )
         self.classifier.load_state_dict(saved.classifier)
         if self.average is not None and saved.averaged is not None:
             self.average.load_state_dict(saved.averaged)
         self.optimizer.load_state_dict(saved.optimizer)
         self.scaler.load_state_dict(saved.scaler)
         self.augmentation_generator.set_state(saved.augmentation_generator)
-        _restore_generator(self.process.device, saved.generators[self.process.rank])
+        self.process.restore_generator(saved.generators)
         self.sums.copy_(saved.sums)
         self.epoch, self.step, self.epoch_seconds = saved.epoch, saved.step, saved.epoch_seconds
         self.history = list(saved.history)
@@ -249,56 +249,6 @@ class _Fitting:
         return Progress(directory, self.config.epochs * num_epoch_images, num_done, self.epoch, is_shown=is_shown)
 
 
-def prepare_backbone(classifier: Classifier, images: data.ImageSet) -> None:
-    """Let the backbone set from training images what it does not learn."""
-    positions = np.linspace(0, len(images) - 1, min(len(images), NUM_PREPARATION_IMAGES)).astype(np.int64)
-    pixels, _ = next(images.batches([positions]))
-    classifier.backbone.prepare((data.to_float(pixels) - classifier.mean) / classifier.std)
-
-
-def parameter_groups(classifier: Classifier, config: RunConfig) -> list[dict[str, Any]]:
-    """All learnable parameters, with weight decay on all of them or on matrices only."""
-    decayed: list[Tensor] = []
-    others: list[Tensor] = []
-    for parameter in classifier.parameters():
-        if parameter.requires_grad:
-            (decayed if config.decay_vectors or parameter.ndim > 1 else others).append(parameter)
-    return [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-
-
-def training_images(splits: data.Splits, config: RunConfig) -> data.ImageSet:
-    """The training images; files are decoded with a margin where random boxes are cut out of them."""
-    images = splits.train
-    if isinstance(images, data.FileImages) and config.augmentation == "resized-crop-flip":
-        spec = splits.image_spec
-        side = spec.resize_shorter_side or max(spec.height, spec.width)
-        return images.with_spec(spec.model_copy(update={"height": side, "width": side}))
-    return images
-
-
-def amp_dtype(config: RunConfig, device: torch.device) -> torch.dtype | None:
-    """The precision of the forward pass: bfloat16 or float16 on CUDA if asked for, None for float32."""
-    if not config.amp or device.type != "cuda":
-        return None
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-
-
-def autocast(precision: torch.dtype | None) -> AbstractContextManager[object]:
-    """Mixed precision, or nothing."""
-    return nullcontext() if precision is None else torch.autocast("cuda", dtype=precision)
-
-
 def _figures(totals: Tensor) -> tuple[float, float]:
     """Mean loss of a step and accuracy over the images counted, out of the sums over all processes."""
     return float(totals[LOSS] / totals[STEPS]), float(totals[CORRECT] / totals[COUNTED].clamp(min=1))
-
-
-def _generator_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _restore_generator(device: torch.device, state: Tensor) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)

@@ -59,8 +59,13 @@ def config_of(namespace: argparse.Namespace) -> RunConfig:
     """The recipe with the flags that were given laid over it."""
     if namespace.recipe is None:
         raise ConfigError(f"--recipe NAME is needed; one of {', '.join(RECIPES)}, or a config.json")
-    given = {name: value for name in RunConfig.model_fields if (value := getattr(namespace, f"field_{name}")) is not None}
-    fields = {**find_recipe(namespace.recipe).model_dump(), **{name: _parsed(name, text) for name, text in given.items()}}
+    given = {
+        name: value for name in RunConfig.model_fields if (value := getattr(namespace, f"field_{name}")) is not None
+    }
+    fields = {
+        **find_recipe(namespace.recipe).model_dump(),
+        **{name: _parsed(name, text) for name, text in given.items()},
+    }
     return make_config(fields)
 
 

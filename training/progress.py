@@ -13,9 +13,16 @@ from tqdm import tqdm
 class Progress:
     """One bar over the whole fit, counted in images, so that it shows images/s and the time left."""
 
-    def __init__(self, directory: Path, num_images: int, num_done: int, num_epochs_done: int, *, is_shown: bool) -> None:
+    def __init__(
+        self, directory: Path, num_images: int, num_done: int, num_epochs_done: int, *, is_shown: bool
+    ) -> None:
         self._bar = tqdm(
-            total=num_images, initial=num_done, unit="img", disable=not is_shown, dynamic_ncols=True, smoothing=0.05,
+            total=num_images,
+            initial=num_done,
+            unit="img",
+            disable=not is_shown,
+            dynamic_ncols=True,
+            smoothing=0.05,
             mininterval=0.2 if sys.stderr.isatty() else 20,  # a log file needs no more
         )
         self._writer = SummaryWriter(str(directory), purge_step=num_epochs_done)
@@ -36,14 +43,13 @@ class Progress:
     def show(self, epoch: int, num_epochs: int, loss: float, accuracy: float) -> None:
         """Figures of the epoch so far."""
         self._bar.set_description(f"epoch {epoch}/{num_epochs}", refresh=False)
-        self._bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}")
+        self._bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}", refresh=False)
 
     def log(self, row: dict[str, float]) -> None:
         """The figures of a finished epoch."""
         for name, value in row.items():
             if name != "epoch":
                 self._writer.add_scalar(name, value, int(row["epoch"]))
-        self._writer.flush()
 
 
 class NoProgress(Progress):

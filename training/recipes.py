@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -88,6 +89,14 @@ class RunConfig(BaseModel):
     """Whether the score is computed on the logits, as in the paper's tables, or on logits / temperature."""
 
     @model_validator(mode="after")
+    def _crop_fits(self) -> RunConfig:
+        if self.resize_shorter_side is not None and (self.image_size or math.inf) > self.resize_shorter_side:
+            raise ValueError(
+                f"resize_shorter_side: expected at least image_size {self.image_size}, which must be given"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _progressive_resizing_rises(self) -> RunConfig:
         fractions = [fraction for fraction, _ in self.progressive_resizing or ()]
         if fractions != sorted(set(fractions)):
@@ -119,8 +128,9 @@ _CIFAR10_ON_CPU: dict[str, Any] = {
 
 RECIPES: dict[str, RunConfig] = {
     "digits": RunConfig(
-        name="digits", data="digits", backbone="small", **_ONE_CYCLE, epochs=30, batch_size=64, learning_rate=0.1,
-        weight_decay=5e-4, augmentation="crop", validation_size=200, calibration_size=250, test_size=360,
+        name="digits", data="digits", backbone="small", fractional_regulariser=True, **_ONE_CYCLE, epochs=30,
+        batch_size=64, learning_rate=0.1, weight_decay=5e-4, augmentation="crop", validation_size=200,
+        calibration_size=250, test_size=360,
     ),
     "cifar10-resnet9": RunConfig(
         name="cifar10-resnet9", backbone="resnet9", **_CIFAR10_ON_CPU, epochs=40,

@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 
-from training import checkpoint, fit
+from training import checkpoint, fit, precision, preparation
 from training.checkpoint import load_classifier
 from training.errors import CheckpointError, FitError
 from training.interrupt import InterruptRequest
@@ -115,12 +115,12 @@ def test_tensorboard_and_history_have_a_row_an_epoch(uninterrupted):
 
 def test_mixed_precision_is_for_cuda_only(monkeypatch):
     config = RunConfig(amp=True)
-    assert fit.amp_dtype(config, torch.device("cpu")) is None
+    assert precision.amp_dtype(config, torch.device("cpu")) is None
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    assert fit.amp_dtype(config, torch.device("cuda")) == torch.bfloat16
+    assert precision.amp_dtype(config, torch.device("cuda")) == torch.bfloat16
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-    assert fit.amp_dtype(config, torch.device("cuda")) == torch.float16
-    assert fit.amp_dtype(RunConfig(amp=False), torch.device("cuda")) is None
+    assert precision.amp_dtype(config, torch.device("cuda")) == torch.float16
+    assert precision.amp_dtype(RunConfig(amp=False), torch.device("cuda")) is None
 
 
 def test_weight_decay_can_spare_what_is_not_a_matrix(tmp_path):
@@ -128,11 +128,11 @@ def test_weight_decay_can_spare_what_is_not_a_matrix(tmp_path):
 
     statistics = ChannelStatistics((0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
     classifier = build_classifier(TINY, 10, statistics)
-    decayed, others = fit.parameter_groups(classifier, TINY.model_copy(update={"decay_vectors": False}))
+    decayed, others = preparation.parameter_groups(classifier, TINY.model_copy(update={"decay_vectors": False}))
     assert {p.ndim > 1 for p in decayed["params"]} == {True}
     assert {p.ndim > 1 for p in others["params"]} == {False}
     assert others["weight_decay"] == 0 and decayed["weight_decay"] == TINY.weight_decay
-    everything, nothing = fit.parameter_groups(classifier, TINY)
+    everything, nothing = preparation.parameter_groups(classifier, TINY)
     assert len(everything["params"]) == len(list(classifier.parameters())) and nothing["params"] == []
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from training.backbones.features import Backbone, GlobalMean, Residual, convolution, parse_widths
+from training.backbones.features import Backbone, GlobalMax, Residual, convolution, parse_widths
 
-DEFAULT_WIDTHS = (16, 32, 64)
+DEFAULT_WIDTHS = (32, 64, 128)
 
 
 def build(options: str) -> Backbone:
@@ -19,10 +19,8 @@ def build(options: str) -> Backbone:
         _block(second, third, stride=2),
         Residual(_block(third, third)),
     )
-    return Backbone(body, GlobalMean(), third)
+    return Backbone(body, GlobalMax(), third)
 
 
 def _block(num_in: int, num_out: int, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(
-        convolution(num_in, num_out, stride=stride), nn.BatchNorm2d(num_out), nn.ReLU(inplace=True)
-    )
+    return nn.Sequential(convolution(num_in, num_out, stride=stride), nn.BatchNorm2d(num_out), nn.ReLU(inplace=True))

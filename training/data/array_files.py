@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.image_set import ArrayImages
-from training.data.sources import Source, check_images, check_labels, from_arrays
+from training.data.sources import ArraySource, check_images, check_labels, from_arrays
 from training.errors import DataError
 
 _IDX_UINT8 = 0x08
 _MAX_IDX_DIMENSIONS = 3
 
 
-def read_npz(location: str) -> Source:
+def read_npz(location: str) -> ArraySource:
     """`TRAIN.npz` or `TRAIN.npz,TEST.npz` with arrays images, labels and perhaps class_names."""
     paths = [Path(part) for part in location.split(",")]
     if len(paths) > 2:
@@ -48,7 +48,7 @@ def _read_one_npz(path: Path) -> tuple[ArrayImages, tuple[str, ...]]:
     return ArrayImages(images, check_labels(str(path), labels, len(images), len(names) or None)), names
 
 
-def read_idx(location: str) -> Source:
+def read_idx(location: str) -> ArraySource:
     """A directory with train- and t10k- IDX files, gzipped or not."""
     directory = Path(location)
     if not directory.is_dir():
@@ -82,7 +82,9 @@ def _read_idx_file(directory: Path, name: str) -> NDArray[np.uint8]:
 def parse_idx(where: str, content: bytes) -> NDArray[np.uint8]:
     """Two zero bytes, a type byte, the number of dimensions, each as big-endian uint32, then the elements."""
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _IDX_UINT8:
-        raise DataError(f"{where}: expected an IDX file of unsigned bytes, got one that begins with {content[:4].hex()}")
+        raise DataError(
+            f"{where}: expected an IDX file of unsigned bytes, got one that begins with {content[:4].hex()}"
+        )
     num_dimensions = content[3]
     start = 4 + 4 * num_dimensions
     if not 1 <= num_dimensions <= _MAX_IDX_DIMENSIONS or len(content) < start:
@@ -94,7 +96,7 @@ def parse_idx(where: str, content: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
-def read_digits() -> Source:
+def read_digits() -> ArraySource:
     """The 1797 handwritten digits of scikit-learn, 8×8 grey; nothing is downloaded."""
     from sklearn.datasets import load_digits
 

@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from service.bundle import ImageSpec
+from service.errors import PortcullisError
 from service.preprocess import Pixels, decode
+from training.errors import DataError
 
 Labels = NDArray[np.int64]
 Indices = NDArray[np.int64]
@@ -24,7 +26,9 @@ Indices = NDArray[np.int64]
 class ImageSet(Protocol):
     """Labelled images of one geometry."""
 
-    labels: Labels
+    @property
+    def labels(self) -> Labels:
+        """The class index of each image."""
 
     def __len__(self) -> int: ...
 
@@ -110,8 +114,7 @@ class FileImages:
             num_workers=num_workers,
             pin_memory=torch.cuda.is_available(),
         )
-        for images, labels in loader:
-            yield images, labels
+        yield from loader
 
     def digests(self) -> list[str]:
         """sha256 of the bytes of each file."""
@@ -130,5 +133,8 @@ class _Decoding(Dataset[tuple[Tensor, int]]):
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        pixels = decode(self.paths[index].read_bytes(), self.spec)
+        try:
+            pixels = decode(self.paths[index].read_bytes(), self.spec)
+        except (PortcullisError, OSError) as error:  # it was readable when the folder was checked
+            raise DataError(f"{self.paths[index]}: changed or removed while it was in use: {error}") from None
         return torch.from_numpy(np.array(pixels)), int(self.labels[index])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from training.data.image_set import ArrayImages
-from training.data.sources import Source, check_images, check_labels, from_arrays
+from training.data.sources import ArraySource, check_images, check_labels, from_arrays
 from training.errors import DataError
 
 NAMED = ("cifar10", "cifar100", "svhn", "mnist", "fashion_mnist")
@@ -21,7 +21,7 @@ def data_directory() -> Path:
     return Path(os.environ.get("PORTCULLIS_DATA") or Path(cache) / "portcullis" / "data")
 
 
-def read_named(name: str) -> Source:
+def read_named(name: str) -> ArraySource:
     """One of NAMED, downloaded if it is not there yet."""
     train, test = _open(name, is_train=True), _open(name, is_train=False)
     class_names = tuple(str(label) for label in getattr(train, "classes", range(10)))
@@ -40,7 +40,10 @@ def _open(name: str, *, is_train: bool) -> Any:
         factory = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100,
                    "mnist": datasets.MNIST, "fashion_mnist": datasets.FashionMNIST}[name]  # fmt: skip
         return factory(str(root / name), train=is_train, download=True)
-    except (OSError, RuntimeError) as error:  # URLError is an OSError; torchvision raises RuntimeError after all mirrors
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # URLError is an OSError; torchvision raises RuntimeError after all mirrors
         raise DataError(
             f"{name}: not in {root} and could not be downloaded ({error}); fetch it on a machine with a network "
             f"and set PORTCULLIS_DATA, or use folder:, idx: or npz: with files of your own"

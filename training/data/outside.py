@@ -9,8 +9,9 @@ from PIL import Image
 
 from service.bundle import ImageSpec
 from service.preprocess import Pixels, fit
-from training.data.image_set import ArrayImages, FileImages, ImageSet, as_array
-from training.data.specs import read_source, to_spec
+from training.data.folder import read_strangers
+from training.data.image_set import ArrayImages, ImageSet, as_array
+from training.data.specs import read_arrays, to_spec
 from training.data.splits import Splits
 from training.errors import DataError
 from training.recipes import RunConfig
@@ -23,23 +24,15 @@ SMOOTH_CELLS = 4  # a coarse grid of this many cells a side, enlarged: blobs wit
 def load_outside(spec: str, config: RunConfig, splits: Splits) -> ImageSet:
     """The outside set of a spec in the geometry of the inside images; all labels are 0 and mean nothing."""
     if spec in MAKERS:
-        random = np.random.default_rng(config.seed)
-        images = MAKERS[spec](random, splits)
-    elif spec.partition(":")[0] == "noise":
+        images = MAKERS[spec](np.random.default_rng(config.seed), splits)
+        return ArrayImages(images, np.zeros(len(images), dtype=np.int64))
+    kind, _, location = spec.partition(":")
+    if kind == "noise":
         raise DataError(f"unknown outside set {spec!r}; expected one of {', '.join(MAKERS)}, or a data spec")
-    else:
-        return _existing(spec, config, splits.image_spec)
-    return ArrayImages(images, np.zeros(len(images), dtype=np.int64))
-
-
-def _existing(spec: str, config: RunConfig, image_spec: ImageSpec) -> ImageSet:
-    """The test images of another set where it has them, otherwise all of its images."""
-    source = read_source(spec, config.model_copy(update={"image_size": None, "resize_shorter_side": None}))
-    images = source.test if source.test is not None else source.train
-    if isinstance(images, FileImages):
-        return images.with_spec(image_spec)
-    assert isinstance(images, ArrayImages)
-    return to_spec(images, image_spec)
+    if kind == "folder" and location:
+        return read_strangers(location, splits.image_spec, config)
+    source = read_arrays(spec)
+    return to_spec(source.train if source.test is None else source.test, splits.image_spec)
 
 
 def _uniform_noise(random: np.random.Generator, splits: Splits) -> Pixels:

@@ -24,14 +24,20 @@ class Source:
     image_spec: ImageSpec
 
 
-def from_arrays(
-    where: str, train: ArrayImages, test: ArrayImages | None, class_names: tuple[str, ...]
-) -> Source:
+@dataclass(frozen=True, eq=False)
+class ArraySource(Source):
+    """A source that is held in memory."""
+
+    train: ArrayImages
+    test: ArrayImages | None
+
+
+def from_arrays(where: str, train: ArrayImages, test: ArrayImages | None, class_names: tuple[str, ...]) -> ArraySource:
     """A source whose geometry is that of its arrays."""
     height, width = train.images.shape[1:3]
     if test is not None and test.images.shape[1:3] != (height, width):
         raise DataError(f"{where}: training images are {height}x{width}, test images {test.images.shape[1:3]}")
-    return Source(train, test, class_names, ImageSpec(height=height, width=width))
+    return ArraySource(train, test, class_names, ImageSpec(height=height, width=width))
 
 
 def check_images(where: str, images: NDArray[Any]) -> Pixels:

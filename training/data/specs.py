@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 
 import numpy as np
@@ -11,9 +10,9 @@ from service.bundle import ImageSpec
 from service.preprocess import prepare
 from training.data.array_files import read_digits, read_idx, read_npz
 from training.data.folder import read_folder
-from training.data.image_set import ArrayImages, ImageSet
+from training.data.image_set import ArrayImages
 from training.data.named import NAMED, read_named
-from training.data.sources import Source
+from training.data.sources import ArraySource, Source
 from training.errors import DataError
 from training.recipes import RunConfig
 
@@ -25,38 +24,35 @@ def read_source(spec: str, config: RunConfig) -> Source:
     kind, _, location = spec.partition(":")
     if kind == "folder" and location:
         return read_folder(location, config)
+    source = read_arrays(spec)
+    if config.image_size is None:
+        return source
+    wanted = ImageSpec(
+        height=config.image_size, width=config.image_size, resize_shorter_side=config.resize_shorter_side
+    )
+    test = None if source.test is None else to_spec(source.test, wanted)
+    return Source(to_spec(source.train, wanted), test, source.class_names, wanted)
+
+
+def read_arrays(spec: str) -> ArraySource:
+    """The images of a spec that come as arrays, in their own geometry."""
+    kind, _, location = spec.partition(":")
     if kind == "npz" and location:
-        source = read_npz(location)
-    elif kind == "idx" and location:
-        source = read_idx(location)
-    elif spec == "digits":
-        source = read_digits()
-    elif spec in NAMED:
-        source = read_named(spec)
-    else:
-        raise DataError(_unknown(spec))
-    return _in_geometry(source, config)
+        return read_npz(location)
+    if kind == "idx" and location:
+        return read_idx(location)
+    if spec == "digits":
+        return read_digits()
+    if spec in NAMED:
+        return read_named(spec)
+    raise DataError(_unknown(spec))
 
 
 def to_spec(images: ArrayImages, spec: ImageSpec) -> ArrayImages:
     """Every image brought to a geometry by the function that the service uses."""
-    if images.images.shape[1:3] == (spec.height, spec.width):
+    if images.images.shape[1:3] == (spec.height, spec.width) and spec.resize_shorter_side is None:
         return images
     return ArrayImages(np.stack([prepare(image, spec) for image in images.images]), images.labels)
-
-
-def _in_geometry(source: Source, config: RunConfig) -> Source:
-    if config.image_size is None:
-        return source
-    spec = ImageSpec(
-        height=config.image_size, width=config.image_size, resize_shorter_side=config.resize_shorter_side
-    )
-
-    def resized(images: ImageSet) -> ImageSet:
-        return to_spec(images, spec) if isinstance(images, ArrayImages) else images
-
-    test = None if source.test is None else resized(source.test)
-    return dataclasses.replace(source, train=resized(source.train), test=test, image_spec=spec)
 
 
 def _unknown(spec: str) -> str:

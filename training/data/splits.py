@@ -42,10 +42,14 @@ class Splits:
     @property
     def fingerprint(self) -> str:
         """One digest for all four splits."""
-        return hashlib.sha256("".join(f"{key}={self.fingerprints[key]};" for key in sorted(self.fingerprints)).encode()).hexdigest()
+        return hashlib.sha256(
+            "".join(f"{key}={self.fingerprints[key]};" for key in sorted(self.fingerprints)).encode()
+        ).hexdigest()
 
 
-def split(where: str, source: Source, *, seed: int, validation_size: int, calibration_size: int, test_size: int) -> Splits:
+def split(
+    where: str, source: Source, *, seed: int, validation_size: int, calibration_size: int, test_size: int
+) -> Splits:
     """Draw the splits without replacement; the same seed draws the same."""
     sizes = {"validation": validation_size, "calibration": calibration_size}
     if source.test is None:
@@ -53,7 +57,9 @@ def split(where: str, source: Source, *, seed: int, validation_size: int, calibr
     num_held_out = sum(sizes.values())
     if num_held_out >= len(source.train):
         wanted = " + ".join(f"{name} {size}" for name, size in sizes.items())
-        raise DataError(f"{where}: {len(source.train)} images cannot give {wanted} and leave any for training; ask for fewer")
+        raise DataError(
+            f"{where}: {len(source.train)} images cannot give {wanted} and leave any for training; ask for fewer"
+        )
     order = np.random.default_rng(seed).permutation(len(source.train))
     drawn: dict[str, NDArray[np.int64]] = {}
     start = 0
@@ -101,5 +107,3 @@ def _check_classes(where: str, train: ImageSet, class_names: tuple[str, ...]) ->
     missing = [name for index, name in enumerate(class_names) if index not in present]
     if missing:
         raise DataError(f"{where}: no training image of class {missing[0]!r} ({len(missing)} classes without any)")
-
-
