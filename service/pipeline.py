@@ -19,7 +19,7 @@ from service.engine import Engine
 from service.gate import Gate, Verdict
 from service.metrics import Metrics
 from service.preprocess import Pixels, decode
-from service.rings import RingWriter
+from service.rings import RingWriter, model_key
 
 Top = tuple[tuple[int, float], ...]
 
@@ -70,6 +70,7 @@ class Pipeline:
         self.engine = engine
         self.manifest: Manifest = bundle.manifest
         self._load, self._pool, self._ring = load, pool, ring
+        self._key = model_key(self.manifest.name, self.manifest.version)
         self._observe = _Observer(self.manifest, metrics)
         self._batcher: Batcher[bytes | Pixels, Pixels, Row] = Batcher(
             self._prepare, self._run, load.limits, self._observe.batch, self._observe.drop
@@ -149,7 +150,8 @@ class Pipeline:
     def _record(self, prediction: Prediction, total_seconds: float) -> None:
         self._observe.prediction(prediction, total_seconds)
         self._ring.append(
-            self.bundle.label,
+            self._key,
+            time.time(),
             prediction.score,
             prediction.p_value,
             prediction.class_index,

@@ -29,7 +29,8 @@ class RunningService:
         self.runtime = runtime
         self.lines: list[str] = []
         self._found: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         url = self._found.get(timeout=START_SECONDS)
         if url is None:
             self.process.wait(10)
@@ -38,10 +39,11 @@ class RunningService:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
-            if match := READY.search(line):
-                self._found.put(match.group(1))
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self.lines.append(line.rstrip("\n"))
+                if match := READY.search(line):
+                    self._found.put(match.group(1))
         self._found.put(None)
 
     def workers(self) -> list[int]:
@@ -64,3 +66,4 @@ class RunningService:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._reader.join(10)
