@@ -16,9 +16,9 @@ from training.graph import ServedClassifier, to_onnx
 from training.methods import Method
 
 BATCH_SIZES = (1, 32)
-NUM_ROUNDS = 41
+NUM_ROUNDS = 31
 NUM_WARM_UPS = 3
-ROUND_SECONDS = 0.02
+ROUND_SECONDS = 0.01
 """A call is repeated until it takes about this long, so that the clock's grain does not matter."""
 
 

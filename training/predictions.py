@@ -55,7 +55,7 @@ def of_engine(engine: Engine, score_name: str, num_workers: int = 0) -> Predict:
     """Predictions of a served bundle, by the service's own engine."""
 
     def predict(name: str, images: ImageSet) -> Predictions:
-        outputs = [engine.run(batch.numpy()) for batch in _batches(name, images, num_workers)]
+        outputs = [engine.run(batch.numpy()) for batch in in_batches(name, images, num_workers)]
         scores = np.concatenate([output.scores for output in outputs])
         probabilities = np.concatenate([output.probabilities for output in outputs])
         return Predictions(probabilities, {score_name: scores}, score_name)
@@ -87,7 +87,7 @@ def logits_of_classifier(classifier: Classifier, device: torch.device, num_worke
 
     @torch.inference_mode()
     def logits_of(name: str, images: ImageSet) -> Array:
-        batches = _batches(name, images, num_workers)
+        batches = in_batches(name, images, num_workers)
         return torch.cat([classifier(to_float(batch.to(device))).float().cpu() for batch in batches]).numpy()
 
     classifier.eval()
@@ -114,7 +114,8 @@ def cached(logits_of: LogitsOf, directory: Path, key: str) -> LogitsOf:
     return logits_of_cached
 
 
-def _batches(name: str, images: ImageSet, num_workers: int) -> Iterator[Tensor]:
+def in_batches(name: str, images: ImageSet, num_workers: int) -> Iterator[Tensor]:
+    """uint8 NHWC batches of a named set in order, under a progress bar."""
     with tqdm(total=len(images), desc=name, unit=" images", leave=False) as progress:
         for batch, _ in in_order(images, BATCH_SIZE, num_workers):
             yield batch

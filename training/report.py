@@ -13,7 +13,10 @@ RELIABILITY_FILE = "plots/reliability.png"
 SCORES_FILE = "plots/scores.png"
 RISK_COVERAGE_FILE = "plots/risk_coverage.png"
 
-TITLES = {"mmles": "MMLES", "max_probability": "MPS", "max_logit": "MDS", "negative_entropy": "negative entropy"}
+TITLES = {
+    "mmles": "MMLES", "max_probability": "MPS", "max_logit": "MDS", "negative_entropy": "negative entropy",
+    "energy": "Energy, post-hoc", "posthoc_max_logit": "MaxLogit, post-hoc", "knn": "KNN, post-hoc",
+}  # fmt: skip
 
 
 def render_report(manifest: Manifest, evaluation: Evaluation, trained: Trained, predict: Predict) -> dict[str, bytes]:

@@ -1,0 +1,164 @@
+"""Compare methods: twins with the same backbone, schedule, seed and budget, several seeds, resumable.
+
+Every twin is an ordinary run, trained and measured by the same stages as any other; what is already done is not done
+again. The result is one JSON file, one Markdown page and its plots.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from training import atomic, checkpoint, methods
+from training.calibrate import calibrate, load_calibration
+from training.errors import ConfigError
+from training.evaluate import Evaluation, evaluate, load_evaluation
+from training.fit import fit
+from training.posthoc import evaluate_posthoc
+from training.provenance import current_commit, library_versions, portable_config
+from training.recipes import RunConfig
+from training.runs import Run, create_run
+from training.trained import Trained, open_trained
+
+FRACTIONAL = "+fractional"
+DEFAULT_VARIANTS = ("softmax", "isomaxplus", "dismax", f"dismax{FRACTIONAL}")
+RESULTS_FILE = "results.json"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with or without the fractional regulariser: `dismax+fractional` is the paper's DisMax†."""
+
+    method: str
+    fractional_regulariser: bool
+
+    @property
+    def name(self) -> str:
+        """As it is asked for."""
+        return self.method + (FRACTIONAL if self.fractional_regulariser else "")
+
+    @property
+    def title(self) -> str:
+        """As tables print it."""
+        return methods.find(self.method).title + ("†" if self.fractional_regulariser else "")
+
+
+class Twin(BaseModel):
+    """One trained and measured twin."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    variant: str
+    title: str
+    seed: int
+    temperature: float
+    fit_seconds: float
+    evaluation: Evaluation
+    """With the post-hoc scores among the others where the method is SoftMax."""
+
+
+class Comparison(BaseModel):
+    """What results.json holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    config: RunConfig
+    """What all twins share; method, regulariser and seed differ."""
+    seeds: tuple[int, ...]
+    commit: str
+    libraries: dict[str, str]
+    twins: tuple[Twin, ...]
+
+
+def parse_variant(name: str) -> Variant:
+    """`dismax`, `softmax+fractional` …; an unknown method is refused with those that exist."""
+    method = name.removesuffix(FRACTIONAL)
+    methods.find(method)
+    return Variant(method, name.endswith(FRACTIONAL))
+
+
+def compare(
+    base: RunConfig, variants: Sequence[Variant], seeds: Sequence[int], runs: Path, output: Path, say: Say
+) -> Comparison:
+    """Train and measure every variant with every seed, then write results.json, results.md and plots to `output`."""
+    from training.comparison_report import write_report
+
+    if not variants or not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError(f"expected variants and different seeds, got {[v.name for v in variants]} and {list(seeds)}")
+    runs_of_first_seed: dict[str, Run] = {}
+    twins = []
+    for seed in seeds:  # seed by seed: after the first one there is a table already
+        for variant in variants:
+            run = create_run(runs, twin_config(base, variant, seed))
+            say(f"{run.config.name}: {variant.title}, seed {seed}")
+            twins.append(_measure(run, variant, seed))
+            runs_of_first_seed.setdefault(variant.title, run)
+    comparison = Comparison(
+        config=portable_config(base),
+        seeds=tuple(seeds),
+        commit=current_commit(Path(__file__).parent),
+        libraries=library_versions(),
+        twins=tuple(twins),
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(output / RESULTS_FILE, comparison.model_dump_json(indent=1) + "\n")
+    write_report(comparison, runs_of_first_seed, output)
+    return comparison
+
+
+def twin_config(base: RunConfig, variant: Variant, seed: int) -> RunConfig:
+    """The same run but for its method, regulariser and seed."""
+    return base.model_copy(
+        update={
+            "name": f"{base.name}-{variant.name.replace('+', '-')}-seed{seed}",
+            "method": variant.method,
+            "fractional_regulariser": variant.fractional_regulariser,
+            "seed": seed,
+        }
+    )
+
+
+def _measure(run: Run, variant: Variant, seed: int) -> Twin:
+    _fit_to_the_end(run)
+    trained = open_trained(run)
+    evaluation = _evaluated(trained)
+    if variant.method == "softmax":
+        evaluation = _with_posthoc(evaluation, trained)
+    return Twin(
+        variant=variant.name,
+        title=variant.title,
+        seed=seed,
+        temperature=load_calibration(trained).temperature,
+        fit_seconds=sum(row["seconds"] for row in checkpoint.load(run.checkpoint_path).history),
+        evaluation=evaluation,
+    )
+
+
+def _fit_to_the_end(run: Run) -> None:
+    is_begun = run.checkpoint_path.exists()
+    if not is_begun or checkpoint.load(run.checkpoint_path).epoch < run.config.epochs:
+        fit(run, resume=is_begun)
+
+
+def _evaluated(trained: Trained) -> Evaluation:
+    """The figures of these weights and outside sets, measured now unless they were before."""
+    try:
+        load_calibration(trained)
+        evaluation = load_evaluation(trained)
+        if set(evaluation.outside) == set(trained.outside_sets()):
+            return evaluation
+    except ConfigError:  # not yet, or of other weights
+        calibrate(trained.run)
+    return evaluate(trained.run)
+
+
+def _with_posthoc(evaluation: Evaluation, trained: Trained) -> Evaluation:
+    posthoc = evaluate_posthoc(trained)
+    outside = {
+        name: figures.model_copy(update={"by_score": {**figures.by_score, **posthoc[name]}})
+        for name, figures in evaluation.outside.items()
+    }
+    return evaluation.model_copy(update={"outside": outside})

@@ -1,0 +1,192 @@
+"""results.md and its plots: what a comparison of twins found, as tables with mean and spread over the seeds."""
+
+import statistics
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from training import atomic, plots
+from training.calibrate import load_calibration
+from training.compare import Comparison, Twin
+from training.evaluate import DetectionFigures, predict_of
+from training.metrics import Array, RiskCoverage, risk_coverage
+from training.predictions import CALIBRATED, Predictions
+from training.report import score_title
+from training.runs import Run
+from training.temperature import probabilities_at
+from training.trained import open_trained
+
+PAGE_FILE = "results.md"
+FIGURES: dict[str, Callable[[DetectionFigures], float]] = {
+    "AUROC": lambda figures: figures.auroc_inside_positive,
+    "AUPR out": lambda figures: figures.aupr_outside_positive,
+    "AUPR in": lambda figures: figures.aupr_inside_positive,
+    "TNR@TPR95": lambda figures: figures.tnr_at_tpr95_inside_positive,
+}
+
+
+def write_report(comparison: Comparison, runs: Mapping[str, Run], output: Path) -> None:
+    """The page, and the plots of one run of each method."""
+    files = _plots(runs)
+    (output / "plots").mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (output / name).write_bytes(content)
+    lines = [*_head(comparison), *_classification(comparison), *_detection(comparison), *_temperatures(comparison)]
+    atomic.write_text(output / PAGE_FILE, "\n".join([*lines, *_shown(files)]) + "\n")
+
+
+def _head(comparison: Comparison) -> list[str]:
+    config = comparison.config
+    return [
+        f"# {config.name}: twins compared",
+        "",
+        f"Same backbone ({config.backbone}), data ({config.data}), schedule ({config.schedule}, {config.epochs} "
+        f"epochs, batch {config.batch_size}, learning rate {config.learning_rate}, weight decay {config.weight_decay}) "
+        f"and seeds ({', '.join(map(str, comparison.seeds))}) for all. Mean over {len(comparison.seeds)} "
+        f"seed{'s' if len(comparison.seeds) > 1 else ''}, ± standard deviation. † is with the fractional regulariser. "
+        f"Commit {comparison.commit}.",
+        "",
+    ]
+
+
+def _classification(comparison: Comparison) -> list[str]:
+    columns: dict[str, Callable[[Twin], float]] = {
+        "accuracy %": lambda twin: 100 * twin.evaluation.inside.accuracy,
+        "ECE before": lambda twin: twin.evaluation.inside.ece_at_temperature_one or 0.0,
+        "ECE after": lambda twin: twin.evaluation.inside.ece,
+        "temperature": lambda twin: twin.temperature,
+        "NLL": lambda twin: twin.evaluation.inside.nll,
+        "Brier": lambda twin: twin.evaluation.inside.brier,
+        "rejected at accept95 %": lambda twin: 100 * twin.evaluation.inside.rejected.get("accept95", float("nan")),
+        "cost, one image": lambda twin: twin.evaluation.inference_cost_relative_to_softmax["batch of 1"],
+        "cost, batch of 32": lambda twin: twin.evaluation.inference_cost_relative_to_softmax["batch of 32"],
+        "fit minutes": lambda twin: twin.fit_seconds / 60,
+    }
+    digits = {"accuracy %": 1, "rejected at accept95 %": 1, "fit minutes": 1}
+    rows = [
+        f"| {title} | " + " | ".join(_spread([value(twin) for twin in twins], digits.get(name, 4))
+                                      for name, value in columns.items()) + " |"
+        for title, twins in _by_title(comparison).items()
+    ]  # fmt: skip
+    return [
+        "## Classification and calibration",
+        "",
+        "On the test images. Cost is the time per image of the exported graph over that of the same backbone with a "
+        "linear head, in one interleaved run on one CPU thread.",
+        "",
+        "| method | " + " | ".join(columns) + " |",
+        "| --- |" + " --- |" * len(columns),
+        *rows,
+        "",
+    ]
+
+
+def _detection(comparison: Comparison) -> list[str]:
+    lines = [
+        "## Telling outside from inside",
+        "",
+        "In %. Inside is positive, but outside for AUPR out. Scores at T = 1; in bold the one that the method ships. "
+        "Energy, MaxLogit and KNN are post-hoc scores on the SoftMax twin.",
+        "",
+    ]
+    for outside in comparison.twins[0].evaluation.outside:
+        lines += [f"### {outside}", "", f"| method | score | {' | '.join(FIGURES)} |", "| --- |" + " --- |" * 5]
+        lines += [row for title, twins in _by_title(comparison).items() for row in _rows(title, twins, outside)]
+        lines.append("")
+    return lines
+
+
+def _rows(title: str, twins: list[Twin], outside: str) -> list[str]:
+    rows = []
+    for score in twins[0].evaluation.outside[outside].by_score:
+        if score.endswith(CALIBRATED):
+            continue
+        is_shipped = score == twins[0].evaluation.shipped_score
+        name = f"**{score_title(score)}**" if is_shipped else score_title(score)
+        found = [twin.evaluation.outside[outside].by_score[score] for twin in twins]
+        values = " | ".join(_spread([100 * read(figures) for figures in found], 1) for read in FIGURES.values())
+        rows.append(f"| {title} | {name} | {values} |")
+    return rows
+
+
+def _temperatures(comparison: Comparison) -> list[str]:
+    """AUROC with and without the temperature inside the score: what `score_temperature` is chosen by."""
+    scores = ("mmles", "max_probability", "negative_entropy")
+    lines = [
+        "## The temperature inside the score",
+        "",
+        "AUROC in %, inside positive: on logits / on logits divided by the fitted temperature.",
+        "",
+        "| method | outside set | " + " | ".join(score_title(score) for score in scores) + " |",
+        "| --- |" + " --- |" * (1 + len(scores)),
+    ]
+    for title, twins in _by_title(comparison).items():
+        for outside in twins[0].evaluation.outside:
+            cells = [
+                f"{_auroc(twins, outside, score)} / {_auroc(twins, outside, score + CALIBRATED)}" for score in scores
+            ]
+            lines.append(f"| {title} | {outside} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _auroc(twins: list[Twin], outside: str, score: str) -> str:
+    values = [100 * twin.evaluation.outside[outside].by_score[score].auroc_inside_positive for twin in twins]
+    return f"{statistics.mean(values):.1f}"
+
+
+def _plots(runs: Mapping[str, Run]) -> dict[str, bytes]:
+    """Of each twin: mean logits, scores and reliability; of all together: risk against coverage."""
+    files: dict[str, bytes] = {}
+    curves: dict[str, RiskCoverage] = {}
+    for title, run in runs.items():
+        trained = open_trained(run)  # one at a time: each holds all of its images
+        predict = predict_of(trained, load_calibration(trained))
+        inside = predict("test", trained.splits.test)
+        outside = {name: predict(f"outside {name}", images) for name, images in trained.outside_sets().items()}
+        key = trained.run.config.name
+        files |= _histograms(key, title, inside, outside)
+        labels = trained.splits.test.labels
+        assert inside.logits is not None
+        before = probabilities_at(inside.logits, 1.0)
+        files[f"plots/{key}-reliability-before.png"] = plots.reliability_diagram(before, labels, f"{title}, T = 1")
+        files[f"plots/{key}-reliability.png"] = plots.reliability_diagram(
+            inside.probabilities, labels, f"{title}, calibrated"
+        )
+        is_correct = inside.probabilities.argmax(axis=1) == labels
+        curves[f"{title}, by probability"] = risk_coverage(inside.probabilities.max(axis=1), is_correct)
+    return {"plots/risk-coverage.png": plots.risk_coverage_curves(curves, "test images"), **files}
+
+
+def _histograms(key: str, title: str, inside: Predictions, outside: Mapping[str, Predictions]) -> dict[str, bytes]:
+    def mean_logits(predictions: Predictions) -> Array:
+        assert predictions.logits is not None
+        return predictions.logits.mean(axis=1)
+
+    return {
+        f"plots/{key}-mean-logits.png": plots.score_histograms(
+            mean_logits(inside), {name: mean_logits(answers) for name, answers in outside.items()}, "mean logit",
+            f"{title}: mean logit inside and outside",
+        ),
+        f"plots/{key}-scores.png": plots.score_histograms(
+            inside.score, {name: answers.score for name, answers in outside.items()},
+            f"{score_title(inside.shipped_score)}, higher is more familiar", f"{title}: score inside and outside",
+        ),
+    }  # fmt: skip
+
+
+def _shown(files: Mapping[str, bytes]) -> list[str]:
+    lines = ["## Plots", "", "Of the twins of the first seed.", ""]
+    for name in files:
+        lines += [f"![{Path(name).stem}]({name})", ""]
+    return lines[:-1]
+
+
+def _by_title(comparison: Comparison) -> dict[str, list[Twin]]:
+    grouped: dict[str, list[Twin]] = {}
+    for twin in comparison.twins:
+        grouped.setdefault(twin.title, []).append(twin)
+    return grouped
+
+
+def _spread(values: list[float], digits: int) -> str:
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{spread}"
