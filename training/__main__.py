@@ -1,4 +1,4 @@
-"""The command line: run, fit, calibrate, evaluate, export, recipes. The only place that prints.
+"""The command line: run, fit, calibrate, evaluate, export, compare, recipes. The only place that prints.
 
 Exit codes: 0 done, 1 an error that the message explains, 130 interrupted.
 """
@@ -12,12 +12,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from service.errors import PortcullisError
 from training import flags, host
 from training.flags import Parser
 from training.recipes import RECIPES
 from training.runs import Run, create_run, open_run
+
+if TYPE_CHECKING:
+    from training.evaluate import Evaluation
 
 logger = logging.getLogger("training")
 
@@ -36,6 +40,12 @@ examples:
   portcullis-train {command} --recipe digits
   portcullis-train {command} --recipe digits --method softmax --name digits-softmax --seed 3
   portcullis-train {command} --recipe fashion-mnist --data idx:/data/fashion --outside "noise:uniform shuffled"
+"""
+
+
+COMPARE_EXAMPLES = """\
+example (resumes where it stopped when given again):
+  portcullis-train compare --recipe cifar10-resnet9 --epochs 6 --seeds 0,1,2 --output docs/results/short
 """
 
 
@@ -79,15 +89,37 @@ def _parser() -> Parser:
     fit.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this directory")
     for name, function, text in (
         ("calibrate", _calibrate, "fit the temperature and the gate of a trained run"),
-        ("evaluate", _evaluate, "measure a calibrated run on test and outside images"),
+        ("evaluate", _evaluate, "measure a calibrated run, or its bundle as served, on test and outside images"),
         ("export", _export, "write the bundle of an evaluated run, and prove that it can be served"),
     ):
         command = _command(commands, name, function, text, "example:\n  portcullis-train {command} runs/digits\n")
         command.add_argument("run", type=Path, metavar="RUN", help="directory of the run, such as runs/digits")
+        if name == "evaluate":
+            command.add_argument(
+                "--bundle", type=Path, metavar="DIR", help="measure this bundle of the run as the service serves it"
+            )
         if name == "export":
             command.add_argument(
                 "--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written"
             )
+    compare = _command(
+        commands,
+        "compare",
+        _compare,
+        "train twins that differ in their method alone, and tabulate them",
+        COMPARE_EXAMPLES,
+    )
+    flags.add_run_flags(compare)
+    compare.add_argument(
+        "--variants",
+        default="softmax,isomaxplus,dismax,dismax+fractional",
+        metavar="LIST",
+        help="methods by commas; +fractional adds the fractional regulariser (default: %(default)s)",
+    )
+    compare.add_argument("--seeds", default="0,1,2", metavar="LIST", help="seeds by commas (default: %(default)s)")
+    compare.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="where results.json, results.md and plots go"
+    )
     recipes = _command(
         commands,
         "recipes",
@@ -159,6 +191,9 @@ def _calibrate_run(run: Run) -> None:
 
 
 def _evaluate(namespace: argparse.Namespace) -> None:
+    if namespace.bundle is not None:
+        _evaluate_bundle(open_run(namespace.run), namespace.bundle)
+        return
     _evaluate_run(open_run(namespace.run))
     _say(f"next: portcullis-train export {namespace.run}")
 
@@ -166,7 +201,17 @@ def _evaluate(namespace: argparse.Namespace) -> None:
 def _evaluate_run(run: Run) -> None:
     from training.evaluate import evaluate
 
-    evaluation = evaluate(run)
+    _say_figures(evaluate(run))
+
+
+def _evaluate_bundle(run: Run, directory: Path) -> None:
+    from service.bundle import load_bundle
+    from training.evaluate import evaluate_bundle
+
+    _say_figures(evaluate_bundle(load_bundle(directory), run))
+
+
+def _say_figures(evaluation: Evaluation) -> None:
     inside = evaluation.inside
     _say(f"evaluated: accuracy {inside.accuracy:.2%}, ECE {inside.ece:.4f} on {inside.num_images} test images")
     for name, figures in evaluation.outside.items():
@@ -185,6 +230,19 @@ def _export_run(run: Run, models: Path) -> None:
     bundle = export(run, models)
     _say(f"exported {bundle.path}; its card is {bundle.path / 'report.md'}")
     _say(f"next: portcullis serve --models {models}")
+
+
+def _compare(namespace: argparse.Namespace) -> None:
+    from training.compare import compare, parse_seeds, parse_variant
+    from training.fit import Interrupted
+
+    variants = [parse_variant(name) for name in namespace.variants.split(",")]
+    seeds = parse_seeds(namespace.seeds)
+    try:
+        compare(flags.config_of(namespace), variants, seeds, namespace.runs, namespace.output, _say)
+    except Interrupted:
+        raise KeyboardInterrupt("saved; go on with the same command") from None
+    _say(f"written: {namespace.output / 'results.md'}")
 
 
 def _recipes(namespace: argparse.Namespace) -> None:

@@ -80,6 +80,14 @@ def parse_variant(name: str) -> Variant:
     return Variant(method, name.endswith(FRACTIONAL))
 
 
+def parse_seeds(text: str) -> list[int]:
+    """`0,1,2` as numbers."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"expected seeds by commas, such as 0,1,2, got {text!r}") from None
+
+
 def compare(
     base: RunConfig, variants: Sequence[Variant], seeds: Sequence[int], runs: Path, output: Path, say: Say
 ) -> Comparison:
