@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from service.metrics import DriftCollector, Metrics
+from service.metrics import DriftCollector, Metrics, ServedCollector
 from service.settings import PREFIX, Settings
 
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
@@ -38,13 +38,15 @@ def metrics() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         if isinstance(instrument, MetricWrapperBase):
             (family,) = instrument.describe()
             yield family.name + SUFFIX.get(family.type, ""), family.type, instrument._labelnames, family.documentation
-    for family in DriftCollector(lambda: []).collect():
+    for family in (*DriftCollector(list).collect(), *ServedCollector(list).collect()):
         yield family.name, family.type, tuple(getattr(family, "_labelnames")), family.documentation  # noqa: B009
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines += [
+        "| " + " | ".join(str(cell).replace("|", "\\|").replace("<", "&lt;") for cell in row) + " |" for row in rows
+    ]
     return "\n".join(lines)
 
 
@@ -64,6 +66,8 @@ def _type(annotation: Any) -> str:
 def _default(value: Any) -> str:
     if value is None or value == ():
         return "none"
+    if value == 0 and not isinstance(value, bool | float):
+        return "`auto`"  # as on the command line
     if isinstance(value, tuple):
         return f"`{','.join(map(str, value))}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"

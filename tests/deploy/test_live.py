@@ -1,0 +1,237 @@
+"""A real Prometheus with our rules, scraping a real service: what the dashboard shows is there, and drift is noticed."""
+
+import io
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from prometheus_client.parser import text_string_to_metric_families
+
+from deploy.generate import PROMETHEUS, ROOT
+from service.settings import PREFIX
+from tests import tiny
+from tests.deploy.dockerfile import stages
+from tests.deploy.promql import TARGET_LABELS, complaints, known, selectors
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus (Debian) is missing"),
+]
+
+PATIENCE_SECONDS = 30
+ADMIN = {"Authorization": "Bearer a-long-secret"}
+DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "portcullis.json"
+VARIABLES = {"$job": ".+", "$model": ".+", "$version": ".+", "$__rate_interval": "10s"}
+
+
+@dataclass
+class Stack:
+    """The service and the Prometheus that watches it."""
+
+    service: httpx.Client
+    prometheus: httpx.Client
+
+    def ask(self, expression: str) -> list[dict[str, Any]]:
+        answer = self.prometheus.get("/api/v1/query", params={"query": expression}).json()
+        assert answer["status"] == "success", f"{expression}: {answer.get('error')}"
+        return answer["data"]["result"]
+
+    def alert_state(self, alert: str) -> str:
+        groups = self.prometheus.get("/api/v1/rules", params={"type": "alert"}).json()["data"]["groups"]
+        return next(rule["state"] for group in groups for rule in group["rules"] if rule["name"] == alert)
+
+    def send(self, images: np.ndarray) -> None:
+        for pixels in images:
+            body = io.BytesIO()
+            Image.fromarray(pixels).save(body, "PNG")
+            self.service.post("/v1/predict", content=body.getvalue()).raise_for_status()
+
+
+def wait_until(is_so: Callable[[], Any], what: str) -> None:
+    """Two processes on their own clocks: ask again until it is so."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS} s in vain: {what}"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    directory = tmp_path_factory.mktemp("live")
+    tiny.write(directory / "models")
+    with _service(directory) as service, _prometheus(directory, service.base_url) as prometheus:
+        yield Stack(service, prometheus)
+
+
+class _Running:
+    """A process that is ended with its block."""
+
+    def __init__(self, process: "subprocess.Popen[str]", client: httpx.Client) -> None:
+        self.process, self.client = process, client
+
+    def __enter__(self) -> httpx.Client:
+        return self.client
+
+    def __exit__(self, *error: object) -> None:
+        self.client.close()
+        self.process.terminate()
+        self.process.wait(timeout=PATIENCE_SECONDS)
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+def _service(directory: Path) -> _Running:
+    flags = {
+        "models": directory / "models",
+        "runtime-directory": directory / "runtime",
+        "port": 0,
+        "workers": 2,
+        "providers": "cpu",
+        "admin-keys": "tests:a-long-secret",
+        "drift-alarm-images": 100_000,
+        "log-level": "warning",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "service",
+        "serve",
+        *(str(word) for pair in flags.items() for word in _flag(*pair)),
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"ready on (http://\S+)", line):
+            return _Running(process, httpx.Client(base_url=found[1], timeout=10))
+    raise AssertionError(f"the service ended with {process.wait()} before it was ready")
+
+
+def _flag(name: str, value: object) -> tuple[str, str]:
+    return f"--{name}", str(value)
+
+
+def _prometheus(directory: Path, target: httpx.URL) -> _Running:
+    """The shipped configuration with another target and a faster clock, nothing else."""
+    home = directory / "prometheus"
+    shutil.copytree(PROMETHEUS, home)
+    config = yaml.safe_load((home / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+    config["scrape_configs"] = [
+        {"job_name": "portcullis", "static_configs": [{"targets": [f"{target.host}:{target.port}"]}]}
+    ]
+    del config["alerting"]
+    (home / "prometheus.yml").write_text(yaml.safe_dump(config))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ["prometheus", f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'data'}"]
+    flags = [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+    process = subprocess.Popen([*command, *flags], text=True)
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10)
+    wait_until(lambda: _answers(client), "Prometheus starts")
+    return _Running(process, client)
+
+
+def _answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/-/ready").is_success
+    except httpx.TransportError:
+        return False
+
+
+def queries() -> list[str]:
+    """Every expression of the dashboard, as Grafana would send it, and that of the autoscaler's metric."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    found = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    adapter = yaml.safe_load((ROOT / "deploy/kubernetes/monitoring/prometheus-adapter-values.yaml").read_text())
+    (rule,) = adapter["rules"]["custom"]
+    found.append(rule["metricsQuery"].replace("<<.GroupBy>>", "instance").replace("<<.LabelMatchers>>", 'job=~".+"'))
+    for name, value in VARIABLES.items():
+        found = [expression.replace(name, value) for expression in found]
+    return found
+
+
+# Tests below share one stack and run in this order: familiar images first, then strange ones.
+
+
+def test_the_drift_alert_goes_from_inactive_to_firing(stack):
+    wait_until(lambda: stack.ask('up{job="portcullis"} == 1'), "Prometheus scrapes the service")
+    familiar, _ = tiny.familiar(400, seed=7)
+    stack.send(familiar)
+    wait_until(lambda: stack.ask("portcullis_drift_window_images >= 400"), "the drift figures have seen them")
+    assert stack.alert_state("PortcullisDriftEvidence") == "inactive"
+
+    stack.send(np.full((200, tiny.SIZE, tiny.SIZE, 3), 128, np.uint8))
+    wait_until(lambda: stack.alert_state("PortcullisDriftEvidence") == "firing", "the drift alert fires")
+    (alert,) = [
+        alert
+        for alert in stack.prometheus.get("/api/v1/alerts").json()["data"]["alerts"]
+        if alert["labels"]["alertname"] == "PortcullisDriftEvidence"
+    ]
+    assert alert["labels"]["model"] == "tiny"
+    assert alert["annotations"]["summary"] == "tiny/1 sees images unlike those it was calibrated on"
+
+
+def test_every_query_of_the_dashboard_runs_and_those_about_traffic_have_an_answer(stack):
+    silent = [expression for expression in queries() if not stack.ask(expression)]
+    rare = (
+        "shadow",
+        "shed",
+        "review",
+        "model_swaps",
+        "errors_total",
+        "http_errors",
+    )  # nothing of the kind has happened
+    assert [expression for expression in silent if not any(word in expression for word in rare)] == []
+
+
+def test_every_metric_and_label_of_the_dashboard_is_in_the_live_output(stack):
+    """What the service has not had cause to show yet is checked against its declaration."""
+    text = stack.service.get("/metrics").text
+    live: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            live.setdefault(sample.name, set(TARGET_LABELS)).update(sample.labels)
+    series = known()
+    declared = {name for name in series if not name.startswith("portcullis:")}
+    assert {name for name in live if name.startswith("portcullis_") and not name.endswith("_created")} <= declared
+    assert all(live[name] == series[name] for name in live if name in series)
+    assert [wrong for expression in queries() for wrong in complaints(expression, series)] == []
+    asked = {name for expression in queries() for name, _ in selectors(expression)} & declared
+    assert len(asked & set(live)) >= 0.7 * len(asked)
+
+
+def test_a_stuck_alert_is_no_alert(stack):
+    """Rules that cannot be evaluated stay quiet for ever: none may report an error."""
+    groups = stack.prometheus.get("/api/v1/rules").json()["data"]["groups"]
+    assert {
+        rule["name"]: rule.get("lastError") for group in groups for rule in group["rules"] if rule.get("lastError")
+    } == {}
+
+
+def test_the_metrics_are_well_formed(stack):
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool (Debian: prometheus) is missing")
+    text = stack.service.get("/metrics").text
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_health_check_of_the_image_passes_on_the_real_service(stack):
+    command = json.loads(stages()["cpu"].all("HEALTHCHECK")[0].partition("CMD ")[2])
+    port = str(stack.service.base_url.port)
+    done = subprocess.run([sys.executable, *command[1:]], env={f"{PREFIX}PORT": port}, check=False, timeout=30)
+    assert done.returncode == 0
