@@ -61,12 +61,13 @@ def fit_temperature(logits: Array, labels: Indices) -> TemperatureFit:
 
 
 def _better(errors: dict[FittedBy, float], num_images: int) -> FittedBy:
-    """The lowest error, but the likelihood's where a single image could undo the difference.
+    """The lowest error, but the likelihood's where one image in place of another could undo the difference.
 
-    On a small split the error has many near-equal minima, some of them far too certain; the likelihood punishes those.
+    Such an exchange moves the error by up to 2 / n. On a small split the error has many near-equal minima, some of them
+    far too certain; the likelihood punishes those.
     """
     lowest = min(errors, key=lambda fitted_by: errors[fitted_by])
-    if lowest == "ece" and errors["nll"] <= min(errors["ece"] + 1 / num_images, errors["one"]):
+    if lowest == "ece" and errors["nll"] <= min(errors["ece"] + 2 / num_images, errors["one"]):
         return "nll"
     return lowest
 
