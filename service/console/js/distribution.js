@@ -1,0 +1,54 @@
+// Arithmetic on score distributions: pure, knows no page and no network.
+
+const MAX_BINS_BEYOND = 60;
+
+/** Share of a set below `score`, from its evenly spaced quantiles. */
+export function shareBelow(quantiles, score) {
+  const last = quantiles.length - 1;
+  if (last < 1) return NaN;
+  if (score <= quantiles[0]) return 0;
+  if (score > quantiles[last]) return 1;
+  let low = 0;
+  let high = last;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (quantiles[middle] < score) low = middle;
+    else high = middle;
+  }
+  const gap = quantiles[high] - quantiles[low];
+  return (low + (gap > 0 ? (score - quantiles[low]) / gap : 1)) / last;
+}
+
+/** The score below which the given share lies. */
+export function scoreAt(quantiles, share) {
+  const position = Math.min(1, Math.max(0, share)) * (quantiles.length - 1);
+  const low = Math.floor(position);
+  const high = Math.min(low + 1, quantiles.length - 1);
+  return quantiles[low] + (position - low) * (quantiles[high] - quantiles[low]);
+}
+
+/** Share of a set in each bin. */
+export function sharesInBins(quantiles, edges) {
+  const below = edges.map((edge) => shareBelow(quantiles, edge));
+  return below.slice(1).map((share, index) => share - below[index]);
+}
+
+/** The reference's bins, with more of the same width on either side where other sets reach beyond. */
+export function bins(reference, otherQuantiles = []) {
+  const { edges, counts } = reference.histogram;
+  const width = (edges[edges.length - 1] - edges[0]) / counts.length;
+  const lows = otherQuantiles.map((quantiles) => scoreAt(quantiles, 0.02));
+  const highs = otherQuantiles.map((quantiles) => scoreAt(quantiles, 0.98));
+  const before = binsBeyond(edges[0] - Math.min(edges[0], ...lows), width);
+  const after = binsBeyond(Math.max(edges[edges.length - 1], ...highs) - edges[edges.length - 1], width);
+  const start = edges[0] - before * width;
+  const total = before + counts.length + after;
+  return {
+    edges: Array.from({ length: total + 1 }, (_, index) => start + index * width),
+    shares: [...Array(before).fill(0), ...counts.map((n) => n / reference.num_images), ...Array(after).fill(0)],
+  };
+}
+
+function binsBeyond(distance, width) {
+  return Math.min(MAX_BINS_BEYOND, Math.ceil(distance / width) + 1);
+}
