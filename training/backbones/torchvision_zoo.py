@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,12 @@ def build(name: str, pretrained_weights: str | None) -> Backbone:
         options["aux_logits"] = False  # a second loss is not part of any method here
     network: nn.Module = models.get_model(name, weights=None, **options)
     if pretrained_weights is not None:
-        network.load_state_dict(_read_weights(name, pretrained_weights))
+        try:
+            network.load_state_dict(_read_weights(name, pretrained_weights))
+        except (RuntimeError, TypeError) as error:
+            raise ConfigError(
+                f"{pretrained_weights} does not hold the weights of torchvision:{name}: {error}"
+            ) from None
     num_features = _remove_last_linear(network, name)
     return Backbone(network, nn.Flatten(), num_features)
 
@@ -46,7 +52,10 @@ def _read_weights(name: str, source: str) -> dict[str, Any]:
             raise ConfigError(f"could not download the weights of torchvision:{name}: {error}") from None
     if not Path(source).is_file():
         raise ConfigError(f"pretrained_weights: expected a file or {DOWNLOAD!r}, got {source!r}")
-    loaded: dict[str, Any] = torch.load(source, map_location="cpu", weights_only=True)
+    try:
+        loaded: dict[str, Any] = torch.load(source, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ConfigError(f"{source} is not a file of weights: {str(error).splitlines()[0]}") from None
     return loaded
 
 

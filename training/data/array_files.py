@@ -37,13 +37,14 @@ def _read_one_npz(path: Path) -> tuple[ArrayImages, tuple[str, ...]]:
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Opened here: numpy forgets to close a file that turns out to be no npz.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             missing = [name for name in ("images", "labels") if name not in arrays]
             if missing:
                 raise DataError(f"{path}: expected arrays images and labels, got {', '.join(arrays) or 'none'}")
             images, labels = check_images(str(path), arrays["images"]), arrays["labels"]
             names = tuple(str(name) for name in arrays["class_names"]) if "class_names" in arrays else ()
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not a readable npz file: {error}") from None
     return ArrayImages(images, check_labels(str(path), labels, len(images), len(names) or None)), names
 

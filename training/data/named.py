@@ -44,8 +44,9 @@ def _open(name: str, *, is_train: bool) -> Any:
         OSError,
         RuntimeError,
     ) as error:  # URLError is an OSError; torchvision raises RuntimeError after all mirrors
+        reason = " ".join(str(error).split())
         raise DataError(
-            f"{name}: not in {root} and could not be downloaded ({error}); fetch it on a machine with a network "
+            f"{name}: not in {root} and could not be downloaded ({reason}); fetch it on a machine with a network "
             f"and set PORTCULLIS_DATA, or use folder:, idx: or npz: with files of your own"
         ) from None
 

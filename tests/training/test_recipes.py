@@ -1,0 +1,46 @@
+"""Recipes: the paper's are the paper's, and a config can neither be changed nor hold what it does not know."""
+
+import pytest
+from pydantic import ValidationError
+
+from training import backbones, methods
+from training.errors import ConfigError
+from training.recipes import RECIPES, RunConfig, make_config
+
+NETWORKS = ("resnet34", "densenet-bc-100", "wrn-28-10")
+PAPER = [f"{data}-{backbone}" for data in ("cifar10", "cifar100") for backbone in NETWORKS]
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_recipes_are_as_published(name):
+    config = RECIPES[name]
+    assert (config.learning_rate, config.momentum, config.weight_decay) == (0.1, 0.9, 1e-4)
+    assert (config.batch_size, config.epochs, config.schedule) == (64, 300, "step")
+    assert [round(fraction * config.epochs) for fraction in config.milestones] == [150, 200, 250]
+    assert config.augmentation == "crop-flip" and config.decay_vectors and config.method == "dismax"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_names_itself_and_parts_that_exist(name):
+    config = RECIPES[name]
+    assert config.name == name and config.method in methods.names()
+    assert config.backbone.split(":")[0] in {known.split(":")[0] for known in backbones.names()}
+
+
+def test_a_config_survives_json():
+    for config in RECIPES.values():
+        assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_a_config_is_frozen():
+    with pytest.raises(ValidationError):
+        RECIPES["digits"].epochs = 3
+
+
+def test_contradictions_are_refused():
+    with pytest.raises(ConfigError, match="rising fractions"):
+        make_config({"progressive_resizing": ((0.6, 24), (0.3, 16))})
+    with pytest.raises(ConfigError, match="resize_shorter_side: expected at least image_size"):
+        make_config({"image_size": 224, "resize_shorter_side": 200})
+    with pytest.raises(ConfigError, match="name: "):
+        make_config({"name": "../elsewhere"})
