@@ -107,6 +107,10 @@ class Engine:
             )
         return Outputs(probabilities, scores)
 
+    def close(self) -> None:
+        """Free the graph's memory now, whoever still holds this object."""
+        self._session = None
+
     def self_test(self) -> None:
         """Refuse a graph that does not answer here as it did when it was exported; warms it up on the way."""
         images = self_test_images(self._manifest.image)

@@ -99,6 +99,13 @@ class NotFound(ServiceError):
     code = "not_found"
 
 
+class UnknownReviewItem(ServiceError):
+    """The review queue holds no such item, or no longer."""
+
+    status = HTTPStatus.NOT_FOUND
+    code = "unknown_review_item"
+
+
 class MethodNotAllowed(ServiceError):
     """The route exists, but not for this method."""
 
@@ -151,6 +158,26 @@ class DeadlineExceeded(ServiceError):
 
     status = HTTPStatus.GATEWAY_TIMEOUT
     code = "deadline_exceeded"
+
+
+class Conflict(ServiceError):
+    """What is asked for does not fit what is served now; the message says what would."""
+
+    status = HTTPStatus.CONFLICT
+    code = "conflict"
+
+
+class StateNotWritten(ServiceError):
+    """The runtime directory is full or takes no writes: nothing was changed, what is served goes on."""
+
+    status = HTTPStatus.INSUFFICIENT_STORAGE
+    code = "state_not_written"
+
+
+class ReviewFailure(ServiceError):
+    """The review store cannot be read or written; answers are not touched by it."""
+
+    code = "review_failure"
 
 
 class EngineError(ServiceError):

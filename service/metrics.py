@@ -4,11 +4,14 @@ Workers write to memory-mapped files in the runtime directory; any worker's `/me
 worker belongs to its slot, not to its process id: a replaced worker goes on counting where the dead one stopped.
 """
 
+import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.registry import Collector
 
 from service.drift import P_VALUE_BUCKETS, DriftReport
@@ -19,18 +22,58 @@ STAGES = ("decode", "queue", "inference", "total")
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 PROBABILITIES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+FILE_BYTES = 256 * 1024  # enough for about 20 versions of 10 classes before it must grow
 _MODEL = ("model", "version")
+
+
+class _AllocatedFile(MmapedDict):
+    """A file of values whose blocks are on the disk before they are written to.
+
+    The library makes files with holes, and a write into a hole of a full disk ends the process with SIGBUS.
+    """
+
+    def __init__(self, filename: str, read_mode: bool = False) -> None:
+        if not read_mode:
+            with Path(filename).open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, max(FILE_BYTES, os.fstat(file.fileno()).st_size))
+        super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
+        self._lost: dict[str, tuple[float, float]] = {}
+
+    def read_value(self, key: str) -> tuple[float, float]:
+        if not self._has_room(key):
+            return self._lost.setdefault(key, (0.0, 0.0))
+        return super().read_value(key)  # type: ignore[no-untyped-call, no-any-return]
+
+    def write_value(self, key: str, value: float, timestamp: float) -> None:
+        if key in self._positions or self._has_room(key):
+            super().write_value(key, value, timestamp)  # type: ignore[no-untyped-call]
+
+    def _has_room(self, key: str) -> bool:
+        """Whether the key has a place or can get one; on a full disk a new series is lost, never an answer."""
+        if key in self._positions:
+            return True
+        if key in self._lost:
+            return False
+        try:
+            if self._used + len(key.encode()) + 64 > self._capacity:
+                os.posix_fallocate(self._f.fileno(), 0, 2 * self._capacity)
+        except OSError:
+            self._lost[key] = (0.0, 0.0)
+            return False
+        return True
 
 
 def use_slot(slot: int) -> None:
     """Name this worker's files after its slot; call before `Metrics` is made."""
+    values.MmapedDict = _AllocatedFile  # type: ignore[attr-defined]
     values.ValueClass = values.MultiProcessValue(lambda: slot)  # type: ignore[no-untyped-call]
 
 
 def forget_gauges(directory: Path, slot: int) -> None:
-    """Drop what only a living worker can say; its counters stay counted."""
+    """Drop what only a living worker can say; its counters stay counted. Emptied in place, as space may be scarce."""
     for file in directory.glob(f"gauge_live*_{slot}.db"):
-        file.unlink(missing_ok=True)
+        with file.open("r+b") as stream:
+            stream.write(bytes(8))
 
 
 class Metrics:
@@ -56,25 +99,20 @@ class Metrics:
         self.queue_depth = self._gauge("queue_depth", "Images that wait for the engine", "livesum", *_MODEL)
         self.queue_capacity = self._gauge("queue_capacity", "Images that may wait for the engine", "livesum", *_MODEL)
         self.connections = self._gauge("connections", "Open client connections", "livesum")
-        self.gate_threshold = self._gauge("gate_threshold", "Scores below it are rejected", "livemax", *_MODEL)
-        self.model_info = self._gauge(
-            "model_info",
-            "1 for each model served, with what it runs on",
-            "livemax",
-            *_MODEL,
-            "method",
-            "provider",
-            "asked",
-        )
         self.model_swaps = self._counter("model_swaps", "Changes of what is served, by result", "model", "result")
         self.shadow = self._counter("shadow", "Shadowed images, by how the candidate compared", *_MODEL, "result")
-        self.shadow_score_shift = self._gauge(
-            "shadow_score_shift", "Mean p-value of the candidate less that of the served version", "livemax", *_MODEL
-        )
         self.shadow_seconds = self._histogram("shadow_seconds", "Engine time of a shadowed image", SECONDS, *_MODEL)
         self.workers_ready = self._gauge("workers_ready", "Workers that can answer", "livesum")
         self.build_info = self._gauge("build_info", "1, with the version of the service", "livemax", "version")
         self.review_items = self._counter("review_items", "Images offered to the review queue, by result", "result")
+        self.review_failed = self._gauge(
+            "review_failed", "1 where the review queue has turned itself off: a full disk or a broken store", "livemax"
+        )
+
+    def no_queue(self, name: str, version: int) -> None:
+        """A version has left, and its queue with it."""
+        self.queue_depth.labels(name, str(version)).set(0)
+        self.queue_capacity.labels(name, str(version)).set(0)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, namespace="portcullis", registry=self.registry)
@@ -121,13 +159,14 @@ class DriftCollector(Collector):
         for model, version, report in self._read():
             labels = (model, str(version))
             for name, value in _drift_values(report).items():
-                families[name].add_metric(labels, value)
-            for quantile, score in report.score_quantiles:
+                if value is not None:
+                    families[name].add_metric(labels, value)
+            for quantile, score in report.score_quantiles.items():
                 quantiles.add_metric((*labels, str(quantile)), score)
         return [*families.values(), quantiles]
 
 
-def _drift_values(report: DriftReport) -> dict[str, float]:
+def _drift_values(report: DriftReport) -> dict[str, float | None]:
     return {
         "drift_psi": report.psi,
         "drift_ks": report.ks,
@@ -137,6 +176,46 @@ def _drift_values(report: DriftReport) -> dict[str, float]:
         "reject_ratio": report.reject_ratio,
         "drift_window_images": float(report.num_images),
     }
+
+
+@dataclass(frozen=True)
+class ServedVersion:
+    """One version as it is served, for the gauges that say so."""
+
+    name: str
+    version: int
+    method: str
+    provider: str
+    asked: str
+    threshold: float
+    shadow_shift: float | None = None
+
+
+class ServedCollector(Collector):
+    """Gauges of what is served, read from the worker that answers: a version that is gone, goes at once."""
+
+    def __init__(self, read: Callable[[], Iterable[ServedVersion]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        threshold = GaugeMetricFamily("portcullis_gate_threshold", "Scores below it are rejected", labels=_MODEL)
+        info = GaugeMetricFamily(
+            "portcullis_model_info",
+            "1 for each version served, with what it runs on",
+            labels=(*_MODEL, "method", "provider", "asked"),
+        )
+        shift = GaugeMetricFamily(
+            "portcullis_shadow_score_shift",
+            "Mean p-value of the candidate less that of the served version",
+            labels=_MODEL,
+        )
+        for served in self._read():
+            labels = (served.name, str(served.version))
+            threshold.add_metric(labels, served.threshold)
+            info.add_metric((*labels, served.method, served.provider, served.asked), 1)
+            if served.shadow_shift is not None:
+                shift.add_metric(labels, served.shadow_shift)
+        return [threshold, info, shift]
 
 
 def expose(directory: Path, *collectors: Collector) -> bytes:

@@ -4,9 +4,10 @@ A pipeline serves one version of one model. It knows no HTTP: `service.api` read
 """
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -71,6 +72,10 @@ class Pipeline:
         self.manifest: Manifest = bundle.manifest
         self._load, self._pool, self._ring = load, pool, ring
         self._key = model_key(self.manifest.name, self.manifest.version)
+        self._num_users, self._is_free = 0, asyncio.Event()
+        self._is_free.set()
+        self.shadow: Callable[[bytes | Pixels, Prediction], None] | None = None
+        """Offered each answer, with the image, while a candidate version is compared with this one."""
         self._observe = _Observer(self.manifest, metrics)
         self._batcher: Batcher[bytes | Pixels, Pixels, Row] = Batcher(
             self._prepare, self._run, load.limits, self._observe.batch, self._observe.drop
@@ -90,24 +95,44 @@ class Pipeline:
         decoded_in_pool = time.monotonic() - started if item is not payload else 0.0
         row, job = await self._batcher.submit(item, deadline, is_gone)
         prediction = self._decide(row, job, threshold, top_k, decoded_in_pool)
-        self._record(prediction, time.monotonic() - started)
+        self._record(payload, prediction, time.monotonic() - started)
         return prediction
 
-    async def run_batch(self, images: list[Pixels], deadline: float = math.inf) -> list[Row]:
-        """Rows for images that are decoded already, through the same queue as everybody's."""
+    async def run_batch(
+        self, images: list[Pixels], threshold: Gate, deadline: float = math.inf
+    ) -> list[tuple[Row, Prediction]]:
+        """Images that are decoded already, through the same queue as everybody's; all are answered or none."""
+        started = time.monotonic()
         submitted = await asyncio.gather(
             *(self._batcher.submit(image, deadline) for image in images), return_exceptions=True
         )
-        rows = []
         for outcome in submitted:
             if isinstance(outcome, BaseException):
                 raise outcome
-            rows.append(outcome[0])
-        return rows
+        answers = []
+        for image, (row, job) in zip(images, submitted, strict=True):  # type: ignore[misc]
+            prediction = self._decide(row, job, threshold, 1, 0.0)
+            self._record(image, prediction, time.monotonic() - started)
+            answers.append((row, prediction))
+        return answers
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """A request that has chosen this version gets its answer from it: `close` waits for the last of them."""
+        self._num_users += 1
+        self._is_free.clear()
+        try:
+            yield
+        finally:
+            self._num_users -= 1
+            if self._num_users == 0:
+                self._is_free.set()
 
     async def close(self) -> None:
-        """Answer what is queued, then let go of the engine."""
+        """Answer what was promised and what is queued, then let go of the engine."""
+        await self._is_free.wait()
         await self._batcher.close()
+        self.engine.close()
 
     @property
     def queue_depth(self) -> int:
@@ -147,7 +172,7 @@ class Pipeline:
             inference_seconds=job.run_seconds,
         )
 
-    def _record(self, prediction: Prediction, total_seconds: float) -> None:
+    def _record(self, image: bytes | Pixels, prediction: Prediction, total_seconds: float) -> None:
         self._observe.prediction(prediction, total_seconds)
         self._ring.append(
             self._key,
@@ -157,6 +182,8 @@ class Pipeline:
             prediction.class_index,
             prediction.verdict is Verdict.REJECT,
         )
+        if self.shadow is not None:
+            self.shadow(image, prediction)
 
 
 class _Observer:

@@ -20,6 +20,8 @@ from service.errors import SettingsError
 
 PREFIX = "PORTCULLIS_"
 CONFIG = "config"
+FOREIGN = frozenset({"url", "api_key", "data"})
+"""Variables with our prefix that are not the server's: two of the client, one of the training line."""
 
 
 def _split(value: object) -> object:
@@ -60,6 +62,9 @@ class Settings(BaseModel):
     """Gate at the start: an operating point (accept95, any accept<percent>) or an absolute score threshold."""
     allow_request_gate: bool = True
     """Whether a request may bring its own operating_point or threshold."""
+
+    watch_models_seconds: float = Field(0.0, ge=0)
+    """Look for newer versions in the models directory this often, and adopt those that validate; 0: only at a start."""
 
     # -- processes and engine ----------------------------------------------------------------------------------------
     workers: AutoCount = 0
@@ -131,6 +136,20 @@ class Settings(BaseModel):
     drift_alarm_images: int = Field(1_000_000, ge=100)
     """Images that pass between two false drift alarms, on average at the least."""
 
+    # -- review queue ------------------------------------------------------------------------------------------------
+    review_enabled: bool = False
+    """Whether rejected images and a sample of accepted ones are kept for a person to look at."""
+    review_accept_sample: float = Field(0.01, ge=0, le=1)
+    """Share of accepted images that is kept too."""
+    review_directory: Path | None = None
+    """Directory for the kept images; empty: review/ in the runtime directory."""
+    review_max_items: int = Field(10_000, ge=1)
+    """Images kept at the most; the oldest go first, labelled ones last."""
+    review_max_bytes: int = Field(1024**3, ge=1)
+    """Bytes of kept images at the most."""
+    review_max_age_seconds: float = Field(30 * 86_400, gt=0)
+    """Age at which a kept image goes, whatever its state."""
+
     # -- logs --------------------------------------------------------------------------------------------------------
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe event that is logged."""
@@ -138,6 +157,10 @@ class Settings(BaseModel):
     """Shape of a log line."""
     log_requests_per_second: float = Field(100.0, ge=0)
     """Request lines a second and worker at the most; those left out are counted in the next line. 0: none."""
+    otlp_endpoint: str | None = None
+    """Address of an OpenTelemetry collector (OTLP over HTTP), such as http://collector:4318; empty: no traces."""
+    trace_sample: float = Field(0.1, ge=0, le=1)
+    """Share of requests that are traced where their caller has not decided."""
 
     @model_validator(mode="after")
     def _keys_have_names(self) -> "Settings":
@@ -195,7 +218,13 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    return {name.removeprefix(PREFIX).lower(): value for name, value in environment.items() if name.startswith(PREFIX)}
+    ours = {name.removeprefix(PREFIX).lower(): value for name, value in environment.items() if name.startswith(PREFIX)}
+    return {name: value for name, value in ours.items() if name not in FOREIGN}
+
+
+def client_defaults() -> tuple[str | None, str | None]:
+    """Address and key for the commands that talk to a running service: PORTCULLIS_URL, PORTCULLIS_API_KEY."""
+    return os.environ.get(f"{PREFIX}URL"), os.environ.get(f"{PREFIX}API_KEY")
 
 
 def _from_file(path: Path) -> dict[str, object]:

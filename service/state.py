@@ -1,7 +1,7 @@
 """The desired state: what every worker must agree on, one small file, written whole or not at all.
 
-A worker never tells another what to do. It writes what should be; each reads it and reconciles. The file carries its
-own digest, and the one before is kept: a file cut short at any byte costs at most the last change.
+A worker never tells another what to do. It writes what should be; each reads it, reconciles and confirms. The file
+carries its own digest and has a twin: one that is cut short at any byte, or damaged, costs nothing.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from service import bundle as bundles
-from service.errors import SettingsError
+from service.errors import StateNotWritten
 
 STATE_FILE = "state.json"
-PREVIOUS_FILE = "state.previous.json"
+TWIN_FILE = "state.twin.json"
 LOCK_FILE = "state.lock"
 AUDIT_FILE = "audit.jsonl"
+CONFIRMED_DIRECTORY = "confirmed"
 
 
 class _Frozen(BaseModel):
@@ -34,19 +34,26 @@ class Shadow(_Frozen):
 
     version: int
     share: float = Field(gt=0, le=1)
+    session: int = 0
+    """Revision in which it began: comparisons of another session are not added to this one's."""
 
 
 class ServedModel(_Frozen):
     """What should be served under one name."""
 
-    versions: tuple[int, ...] = Field(min_length=1)
-    """Versions that can be asked for."""
     default: int
     """The version that answers when none is asked for."""
+    loaded: tuple[int, ...] = ()
+    """Versions that an admin loaded; they stay when the default goes on to another."""
     is_pinned: bool = False
     """Whether the default stays when a newer version appears."""
     gate: str
     shadow: Shadow | None = None
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """Every version that needs an engine."""
+        return tuple(sorted({self.default, *self.loaded} | ({self.shadow.version} if self.shadow else set())))
 
 
 class DesiredState(_Frozen):
@@ -55,43 +62,21 @@ class DesiredState(_Frozen):
     revision: int = 0
     configured_gate: str
     """The gate in the settings when this was written: a changed setting wins over an older admin call."""
+    configured_serve: tuple[str, ...] = ()
+    """Likewise for what the settings serve."""
     models: dict[str, ServedModel]
+    unloaded: tuple[str, ...] = ()
+    """Names that an admin unloaded: a restart or a new version does not bring them back."""
 
-    def with_model(self, name: str, model: ServedModel | None) -> "DesiredState":
-        """A copy in which `name` is as given, or gone."""
+    def with_model(self, name: str, model: ServedModel) -> "DesiredState":
+        """A copy in which `name` is as given."""
+        unloaded = tuple(other for other in self.unloaded if other != name)
+        return self.model_copy(update={"models": self.models | {name: model}, "unloaded": unloaded})
+
+    def without_model(self, name: str) -> "DesiredState":
+        """A copy in which `name` is unloaded."""
         models = {key: value for key, value in self.models.items() if key != name}
-        if model is not None:
-            models[name] = model
-        return self.model_copy(update={"models": models})
-
-
-def plan(models: Path, serve: tuple[str, ...], gate: str, previous: DesiredState | None) -> DesiredState:
-    """The state to start with: what the settings ask for, what lies in the models directory, what an admin changed."""
-    asked = [name.partition("@") for name in serve] or [(name, "", "") for name in bundles.names(models)]
-    if not asked:
-        raise SettingsError(f"no bundle lies in {models}; make one with: portcullis-train run --recipe digits")
-    served = {}
-    for name, _, pin in asked:
-        known = bundles.versions(models, name)
-        if not known or (pin and int(pin if pin.isdecimal() else 0) not in known):
-            found = ", ".join(f"{n}@{v}" for n in bundles.names(models) for v in bundles.versions(models, n))
-            raise SettingsError(f"no bundle {name}{'@' + pin if pin else ''} in {models}; there are: {found or 'none'}")
-        before = previous.models.get(name) if previous else None
-        served[name] = _planned(before, known, int(pin) if pin else None, gate)
-        if before and previous and previous.configured_gate == gate:
-            served[name] = served[name].model_copy(update={"gate": before.gate})
-    return DesiredState(revision=previous.revision + 1 if previous else 0, configured_gate=gate, models=served)
-
-
-def _planned(before: ServedModel | None, known: list[int], pin: int | None, gate: str) -> ServedModel:
-    if pin is not None:
-        return ServedModel(versions=(pin,), default=pin, is_pinned=True, gate=gate)
-    kept = [version for version in before.versions if version in known] if before else []
-    if before and before.is_pinned and before.default in known:
-        return ServedModel(
-            versions=tuple(sorted({*kept, before.default})), default=before.default, is_pinned=True, gate=gate
-        )
-    return ServedModel(versions=(known[-1],), default=known[-1], gate=gate)
+        return self.model_copy(update={"models": models, "unloaded": tuple(sorted({*self.unloaded, name}))})
 
 
 class StateStore:
@@ -100,10 +85,11 @@ class StateStore:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._file = directory / STATE_FILE
+        self._confirmed = directory / CONFIRMED_DIRECTORY
 
     def read(self) -> DesiredState | None:
         """The last whole state; none where there never was one."""
-        for file in (self._file, self._directory / PREVIOUS_FILE):
+        for file in (self._file, self._directory / TWIN_FILE):
             state = _parse(file)
             if state is not None:
                 return state
@@ -118,28 +104,32 @@ class StateStore:
         return (status.st_mtime_ns, status.st_ino)
 
     def write(self, state: DesiredState) -> None:
-        """Replace the state atomically; the caller holds the lock."""
+        """Replace the state atomically; the caller holds the lock. The twin comes first: what was answered, stays."""
         body = state.model_dump(mode="json")
-        draft = self._directory / f".{STATE_FILE}.{os.getpid()}"
+        text = json.dumps({"sha256": _digest(body), "state": body}, indent=1)
         try:
-            with draft.open("w") as stream:
-                json.dump({"sha256": _digest(body), "state": body}, stream, indent=1)
-                stream.flush()
-                os.fsync(stream.fileno())
-            if _parse(self._file) is not None:
-                os.replace(self._file, self._directory / PREVIOUS_FILE)
-            os.replace(draft, self._file)
-        finally:
-            draft.unlink(missing_ok=True)
+            for file in (TWIN_FILE, STATE_FILE):
+                replace_durably(self._directory / file, text)
+        except OSError as error:
+            raise StateNotWritten(f"the runtime directory takes no writes: {error.strerror}") from error
 
-    def change(self, edit: Callable[[DesiredState], DesiredState]) -> tuple[DesiredState, DesiredState]:
-        """Read, edit and write under a lock that all processes share; gives the state before and after."""
+    def change(
+        self, edit: Callable[[DesiredState], DesiredState], key_name: str, action: str, **details: Any
+    ) -> tuple[DesiredState, DesiredState]:
+        """Read, edit, audit and write under a lock that all processes share; gives the state before and after.
+
+        An edit that changes nothing is not written. One that cannot be audited is not made.
+        """
         with self.lock():
             before = self.read()
             if before is None:
-                raise RuntimeError("expected a desired state, which the supervisor writes before any worker starts")
-            after = edit(before).model_copy(update={"revision": before.revision + 1})
-            self.write(after)
+                raise StateNotWritten("there is no desired state to change; restart the service")
+            after = edit(before)
+            if after == before:
+                return before, before
+            after = after.model_copy(update={"revision": before.revision + 1})
+            with self._audited(key_name, action, **details, revision=after.revision):
+                self.write(after)
         return before, after
 
     @contextlib.contextmanager
@@ -150,12 +140,68 @@ class StateStore:
             yield
 
     def audit(self, key_name: str, action: str, **details: Any) -> None:
-        """One line for the record: when, whose key, what, from and to. Never the key itself."""
+        """One line for the record: when, whose key, what. Never the key itself."""
+        with self.lock(), self._audited(key_name, action, **details):
+            pass
+
+    @contextlib.contextmanager
+    def _audited(self, key_name: str, action: str, **details: Any) -> Iterator[None]:
+        """Write the line first; if what it records then fails, take it back, which needs no space."""
         entry = {"time": datetime.now(UTC).isoformat(), "key": key_name, "action": action, **details}
-        with (self._directory / AUDIT_FILE).open("a") as stream:
-            stream.write(json.dumps(entry) + "\n")
+        file = self._directory / AUDIT_FILE
+        size = file.stat().st_size if file.exists() else 0
+        try:
+            with file.open("a") as stream:
+                stream.write(json.dumps(entry) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            yield
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.truncate(file, size)
+            if isinstance(error, OSError):
+                raise StateNotWritten(f"the audit log takes no writes: {error.strerror}") from error
+            raise
+
+    # -- who follows -------------------------------------------------------------------------------------------------
+
+    def confirm(self, slot: int, revision: int) -> None:
+        """Say that the worker of this slot serves as the state of this revision asks."""
+        with contextlib.suppress(OSError):  # on a full disk an admin call waits a moment longer
+            replace_durably(self._confirmed / str(slot), str(revision), sync=False)
+
+    def is_confirmed(self, revision: int) -> bool:
+        """Whether every living worker has said so."""
+        return all(_revision_in(file) >= revision for file in self._confirmed.glob("[0-9]*"))
+
+    def forget(self, slot: int | None = None) -> None:
+        """A worker has died, or all have: expect nothing of it until its successor speaks."""
+        self._confirmed.mkdir(exist_ok=True)
+        for file in self._confirmed.glob("[0-9]*" if slot is None else str(slot)):
+            file.unlink(missing_ok=True)
+
+
+def replace_durably(file: Path, text: str, sync: bool = True) -> None:
+    """Replace a file whole or not at all."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with draft.open("w") as stream:
+            stream.write(text)
             stream.flush()
-            os.fsync(stream.fileno())
+            if sync:
+                os.fsync(stream.fileno())
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _revision_in(file: Path) -> int:
+    try:
+        return int(file.read_text())
+    except FileNotFoundError:  # it has died just now: nothing is expected of it
+        return 1 << 62
+    except (OSError, ValueError):
+        return -1
 
 
 def _parse(file: Path) -> DesiredState | None:

@@ -17,11 +17,12 @@ from typing import IO
 
 from service import bundle as bundles
 from service import devices, gate, settings
+from service.assignment import METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY, Assignment
 from service.errors import PortcullisError, SettingsError
 from service.metrics import DIRECTORY_VARIABLE, forget_gauges
+from service.planning import plan
 from service.settings import Settings
-from service.state import DesiredState, StateStore, plan
-from service.worker import METRICS_DIRECTORY, RINGS_DIRECTORY, Assignment
+from service.state import DesiredState, StateStore
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Supervisor:
 
     def __init__(self, options: Settings, on_ready: Callable[[str], None] = lambda address: None) -> None:
         self._options = options
+        self._store = StateStore(options.runtime_directory)
         self._on_ready = on_ready
         self._directory = options.runtime_directory
         self._selector = selectors.DefaultSelector()
@@ -100,13 +102,13 @@ class Supervisor:
 
     def _prepare_directory(self) -> None:
         shutil.rmtree(self._directory / METRICS_DIRECTORY, ignore_errors=True)
-        for name in (METRICS_DIRECTORY, RINGS_DIRECTORY):
+        for name in (METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY):
             (self._directory / name).mkdir(exist_ok=True)
-        store = StateStore(self._directory)
-        with store.lock():
-            state = plan(self._options.models, self._options.serve, self._options.gate, store.read())
+        self._store.forget()
+        with self._store.lock():
+            state = plan(self._options.models, self._options.serve, self._options.gate, self._store.read())
             check(state, self._options)
-            store.write(state)
+            self._store.write(state)
 
     # -- while they run ----------------------------------------------------------------------------------------------
 
@@ -140,7 +142,7 @@ class Supervisor:
             ),
         )
         assert process.stdin is not None
-        assignment = Assignment(self._options, slot.number, slot.device_id, listener.fileno())
+        assignment = Assignment(self._options, slot.number, slot.device_id, listener.fileno(), not self._was_ready)
         process.stdin.write(assignment.to_json().encode() + b"\n")
         process.stdin.flush()
         slot.process, slot.started, slot.is_ready, slot.output = process, now, False, bytearray()
@@ -179,6 +181,7 @@ class Supervisor:
         slot.num_quick_deaths = slot.num_quick_deaths + 1 if died_young else 0
         backoff = min(MAX_BACKOFF_SECONDS, 0.1 * 2**slot.num_quick_deaths) if slot.num_quick_deaths > 1 else 0.0
         slot.process, slot.is_ready, slot.restart_at = None, False, now + backoff
+        self._store.forget(slot.number)
         forget_gauges(self._directory / METRICS_DIRECTORY, slot.number)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -205,7 +208,7 @@ class Supervisor:
 
 def check(state: DesiredState, options: Settings) -> None:
     """Refuse early: every bundle must verify and every gate must be one that its calibration set can promise."""
-    if options.default_model is not None and options.default_model not in state.models:
+    if options.default_model is not None and options.default_model not in (*state.models, *state.unloaded):
         raise SettingsError(
             f"default_model {options.default_model!r} is not among those served: {', '.join(state.models)}"
         )

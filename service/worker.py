@@ -5,14 +5,13 @@ and the worker drains. It says that it is ready, or why not, in one line on stan
 """
 
 import asyncio
+import itertools
 import json
 import logging
 import os
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -21,8 +20,10 @@ import uvloop
 from service import __version__, logs, metrics
 from service.api.app import build_app
 from service.api.context import Context
+from service.assignment import METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY, Assignment
 from service.batcher import Limits
 from service.bundle import Bundle
+from service.changes import Changes
 from service.engine import Engine, EngineOptions
 from service.errors import PortcullisError
 from service.http_server import GuardedProtocol, Server
@@ -31,35 +32,19 @@ from service.logs import RequestLog
 from service.metrics import Metrics
 from service.pipeline import Load, Pipeline
 from service.registry import Registry
-from service.rings import RingWriter
+from service.review import review_of
+from service.rings import RingWriter, ring_path
 from service.settings import Settings
+from service.shadowing import Shadowing
 from service.state import StateStore
+from service.tracing import tracing_of
+from service.watch import WATCHER, Watcher
 
 logger = logging.getLogger(__name__)
 
-METRICS_DIRECTORY = "metrics"
-RINGS_DIRECTORY = "rings"
 TICK_SECONDS = 0.2
+RETRY_TICKS = 5
 LIFELINE = 0  # standard input
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What the supervisor tells a worker at its start."""
-
-    settings: Settings
-    slot: int
-    device_id: int | None
-    """GPU of this worker; none on the CPU."""
-    socket_descriptor: int
-
-    def to_json(self) -> str:
-        return json.dumps({**vars(self), "settings": self.settings.with_secrets()})
-
-    @staticmethod
-    def from_json(line: str) -> "Assignment":
-        fields = json.loads(line)
-        return Assignment(**{**fields, "settings": Settings.model_validate(fields["settings"])})
 
 
 class Worker:
@@ -72,13 +57,24 @@ class Worker:
         metrics.use_slot(assignment.slot)
         self._metrics = Metrics()
         self._metrics_directory = runtime / METRICS_DIRECTORY
-        self._ring = RingWriter(runtime / RINGS_DIRECTORY / f"{assignment.slot}.ring")
+        self._ring = RingWriter(ring_path(runtime / RINGS_DIRECTORY, assignment.slot))
         self._store = StateStore(runtime)
         self._load = load_of(settings, on_gpu=assignment.device_id is not None)
         self._pool = ThreadPoolExecutor(_decode_threads(assignment), "decode")
+        self._shadowing = Shadowing(runtime / SHADOW_DIRECTORY, assignment.slot, self._metrics, settings.max_pixels)
         self._registry = Registry(
-            settings.models, engine_options(assignment), self._build, self._metrics, settings.default_model
+            settings.models,
+            engine_options(assignment),
+            self._build,
+            self._shadowing,
+            self._metrics,
+            confirm=lambda revision: self._store.confirm(assignment.slot, revision),
+            default_model=settings.default_model,
         )
+        self._changes = Changes(settings.models, settings.gate, self._registry, self._store, self._metrics)
+        self._watcher = Watcher(settings.models, settings.serve, self._changes, self._store, runtime)
+        self._review = review_of(settings, self._metrics)
+        self._tracing = tracing_of(settings, assignment.slot)
         self._is_ready = False
 
     async def run(self) -> None:
@@ -86,12 +82,18 @@ class Worker:
         await self._start()
         server = self._server()
         self._watch_lifeline(server)
-        ticking = asyncio.create_task(self._tick(server))
+        ticking = [asyncio.create_task(self._tick(server))]
+        if self._assignment.slot == 0 and self._settings.watch_models_seconds:
+            ticking.append(asyncio.create_task(self._watcher.run(self._settings.watch_models_seconds)))
         listener = socket.socket(fileno=self._assignment.socket_descriptor)
         _say({"ready": True})
         await server.serve(sockets=[listener])
-        ticking.cancel()
+        for task in ticking:
+            task.cancel()
         await self._registry.close()
+        self._review.close()
+        if self._tracing is not None:
+            self._tracing.close()
 
     async def _start(self) -> None:
         state = self._store.read()
@@ -99,7 +101,10 @@ class Worker:
         await self._registry.reconcile(state)
         missing = set(state.models) - set(self._registry.served)
         if missing:
-            raise PortcullisError(f"cannot serve {', '.join(sorted(missing))}; the log says why")
+            reasons = "; ".join(self._registry.problems[name] for name in sorted(missing))
+            raise PortcullisError(f"cannot serve {', '.join(sorted(missing))}: {reasons}")
+        if self._assignment.slot == 0 and self._assignment.is_first:  # versions that appeared since the last run
+            await self._watcher.scan(WATCHER)
         self._metrics.build_info.labels(__version__).set(1)
         self._become_ready(True)
 
@@ -112,11 +117,17 @@ class Worker:
             settings=settings,
             registry=self._registry,
             store=self._store,
+            changes=self._changes,
+            watcher=self._watcher,
             access=Access(Keys(settings.predict_keys), Keys(settings.admin_keys)),
             metrics=self._metrics,
             request_log=RequestLog(settings.log_requests_per_second, settings.log_format),
-            expose_metrics=lambda: metrics.expose(self._metrics_directory),
+            expose_metrics=lambda: metrics.expose(
+                self._metrics_directory, metrics.ServedCollector(self._registry.describe)
+            ),
             is_ready=lambda: self._is_ready,
+            review=self._review,
+            tracing=self._tracing,
         )
         GuardedProtocol.header_timeout_seconds = settings.header_timeout_seconds
         GuardedProtocol.body_timeout_seconds = settings.body_timeout_seconds
@@ -150,18 +161,23 @@ class Worker:
 
     async def _tick(self, server: Server) -> None:
         """Reconcile with the desired state and refresh the gauges, several times a second; outlives any failure."""
-        stamp = self._store.stamp()
-        while True:
+        stamp = (0, 0)
+        for tick in itertools.count():
             await asyncio.sleep(TICK_SECONDS)
             try:
                 self._refresh_gauges(server)
-                if (now := self._store.stamp()) != stamp:
-                    stamp = now
-                    state = self._store.read()
-                    if state is not None and state.revision != self._registry.revision:
-                        await self._registry.reconcile(state)
+                self._shadowing.publish()
+                is_due = bool(self._registry.problems) and tick % RETRY_TICKS == 0
+                if is_due or self._store.stamp() != stamp:
+                    stamp = self._store.stamp()
+                    await self._follow()
             except Exception:
                 logger.exception("could not follow the desired state; trying again")
+
+    async def _follow(self) -> None:
+        state = self._store.read()
+        if state is not None:
+            await self._registry.reconcile(state)
 
     def _refresh_gauges(self, server: Server) -> None:
         self._metrics.connections.set(server.num_connections)

@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from service import __version__
 from service.api.answers import error_body, error_headers
+from service.api.console import console_router
 from service.api.context import Context
 from service.api.documents import (
     ADMIN_ERRORS,
@@ -19,14 +20,17 @@ from service.api.documents import (
     PREDICT_ERRORS,
     PREDICT_PARAMETERS,
     READ_ERRORS,
+    REVIEW_ERRORS,
     add_docs,
     describe,
     errors,
 )
 from service.api.front import Front, exchange_of
 from service.api.health import health_router
-from service.api.models import models_router
+from service.api.models import model_changes_router, models_router
 from service.api.predict import BatchRoute, PredictRoute
+from service.api.reference import reference_router
+from service.api.review import review_router
 from service.api.schemas import Answer, BatchAnswer
 from service.errors import BadRequest, MethodNotAllowed, NotFound, ServiceError, Unavailable
 
@@ -41,7 +45,11 @@ def build_app(context: Context) -> Front:
     app = FastAPI(title="Portcullis", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     _add_bare(app, "/v1/predict", PredictRoute(context), Answer, "Classify one image", PREDICT_BODY)
     _add_bare(app, "/v1/predict/batch", BatchRoute(context), BatchAnswer, "Classify many images", BATCH_BODY)
-    app.include_router(models_router(context), responses=READ_ERRORS | ADMIN_ERRORS)
+    app.include_router(models_router(context), responses=READ_ERRORS)
+    app.include_router(model_changes_router(context), responses=ADMIN_ERRORS)
+    app.include_router(reference_router(context), responses=READ_ERRORS)
+    app.include_router(console_router())
+    app.include_router(review_router(context), responses=REVIEW_ERRORS)
     app.include_router(health_router(context), responses=errors(Unavailable))
     add_docs(app)
     describe(app)

@@ -1,14 +1,18 @@
 """What the routes need, passed in rather than kept in globals."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from service.changes import Changes
 from service.keys import Access
 from service.logs import RequestLog
 from service.metrics import Metrics
 from service.registry import Registry
+from service.review import NoReview
 from service.settings import Settings
 from service.state import StateStore
+from service.tracing import Tracing
+from service.watch import Watcher
 
 
 @dataclass(frozen=True)
@@ -18,8 +22,13 @@ class Context:
     settings: Settings
     registry: Registry
     store: StateStore
+    changes: Changes
+    watcher: Watcher
     access: Access
     metrics: Metrics
     request_log: RequestLog
     expose_metrics: Callable[[], bytes]
     is_ready: Callable[[], bool]
+    review: NoReview = field(default_factory=NoReview)
+    """The review queue, or what stands in its place when it is off."""
+    tracing: Tracing | None = None

@@ -14,15 +14,19 @@ from service.errors import (
     BadImage,
     BadRequest,
     BundleError,
+    Conflict,
     DeadlineExceeded,
     Forbidden,
     ImageTooLarge,
     InvalidParameter,
     Overloaded,
     PayloadTooLarge,
+    ReviewFailure,
     ServiceError,
+    StateNotWritten,
     Unauthorized,
     UnknownModel,
+    UnknownReviewItem,
     UnsupportedMediaType,
 )
 
@@ -105,8 +109,10 @@ def errors(*kinds: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
 
 
 READ_ERRORS = errors(Unauthorized, Forbidden, UnknownModel)
-ADMIN_ERRORS = errors(Unauthorized, Forbidden, UnknownModel, BadRequest, InvalidParameter)
-MODEL_CHANGE_ERRORS = errors(Unauthorized, Forbidden, UnknownModel, BadRequest, BundleError)
+ADMIN_ERRORS = errors(
+    Unauthorized, Forbidden, UnknownModel, BadRequest, InvalidParameter, BundleError, Conflict, StateNotWritten
+)
+REVIEW_ERRORS = errors(Unauthorized, Forbidden, UnknownReviewItem, BadRequest, InvalidParameter, ReviewFailure)
 PREDICT_ERRORS = errors(
     BadRequest,
     BadImage,

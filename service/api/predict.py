@@ -48,10 +48,11 @@ class PredictRoute:
         exchange = exchange_of(scope)
         try:
             choice = self._admit(scope)
-            payload = await read_image(scope, receive, self._context.settings.max_body_bytes)
-            prediction = await choice.pipeline.predict(
-                payload, choice.gate, choice.top_k, _deadline(self._context), _is_gone(scope)
-            )
+            with choice.pipeline.in_use():
+                payload = await read_image(scope, receive, self._context.settings.max_body_bytes)
+                prediction = await choice.pipeline.predict(
+                    payload, choice.gate, choice.top_k, _deadline(self._context), _is_gone(scope)
+                )
         except ServiceError as error:
             exchange.error_code = error.code
             await send_error(send, error, exchange.request_id)
@@ -60,6 +61,7 @@ class PredictRoute:
         status = int(choice.on_reject) if prediction.verdict is Verdict.REJECT else 200
         answer = answer_of(choice.pipeline, prediction, exchange.request_id)
         await send_json(send, status, answer, [(b"server-timing", _server_timing(prediction))])
+        self._context.review.offer(payload, answer)
 
     def _admit(self, scope: Scope) -> Choice:
         self._context.access.check_predict(secret(scope))
@@ -76,18 +78,22 @@ class BatchRoute(PredictRoute):
         settings = self._context.settings
         try:
             choice = self._admit(scope)
-            files = await read_files(scope, receive, settings.max_batch_bytes, settings.max_batch_files)
+            with choice.pipeline.in_use():
+                files = await read_files(scope, receive, settings.max_batch_bytes, settings.max_batch_files)
+                predictions = await asyncio.gather(*(self._predict(payload, choice, scope) for _, payload in files))
         except ServiceError as error:
             exchange.error_code = error.code
             await send_error(send, error, exchange.request_id)
             return
-        predictions = await asyncio.gather(*(self._predict(payload, choice, scope) for _, payload in files))
         results = [
             {"file": name, **self._entry(choice.pipeline, outcome, exchange.request_id)}
             for (name, _), outcome in zip(files, predictions, strict=True)
         ]
         exchange.notes = {"files": len(files)}
         await send_json(send, 200, {"results": results, "request_id": exchange.request_id}, [])
+        for (_, payload), entry in zip(files, results, strict=True):
+            if entry["answer"] is not None:
+                self._context.review.offer(payload, entry["answer"])
 
     async def _predict(self, payload: bytes, choice: Choice, scope: Scope) -> Prediction | ServiceError:
         """One bad file never fails its neighbours."""

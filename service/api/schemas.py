@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.model_schemas import RefusedInfo, ShadowInfo
 from service.bundle import Figures, ImageSpec, MethodInfo, OperatingPoint, Provenance
 
 _EXAMPLE_ANSWER: dict[str, Any] = {
@@ -148,12 +149,20 @@ class ModelInfo(_Schema):
     is_default: bool
     """Whether it answers requests that name no model."""
     versions: list[VersionInfo]
+    shadow: ShadowInfo | None
+    """The candidate that is compared with the default version, where there is one."""
+    refused: list[RefusedInfo]
+    """Versions in the models directory that do not validate."""
+    problem: str | None
+    """Why this worker does not serve the model as wanted, while it does not."""
 
 
 class ModelList(_Schema):
     """Everything that is served."""
 
     models: list[ModelInfo]
+    refused: list[RefusedInfo]
+    """Versions of any name in the models directory that do not validate."""
 
 
 class Health(_Schema):

@@ -3,14 +3,15 @@ import multiprocessing
 
 import pytest
 
-from service.errors import SettingsError
-from service.state import DesiredState, ServedModel, StateStore, plan
+from service.errors import SettingsError, StateNotWritten
+from service.planning import plan
+from service.state import DesiredState, ServedModel, Shadow, StateStore
 from tests import tiny
 
 
 def state(gate="accept95", revision=0):
     return DesiredState(
-        revision=revision, configured_gate="accept95", models={"tiny": ServedModel(versions=(1,), default=1, gate=gate)}
+        revision=revision, configured_gate="accept95", models={"tiny": ServedModel(default=1, gate=gate)}
     )
 
 
@@ -22,7 +23,7 @@ def test_what_is_written_is_read_and_revisions_rise(tmp_path):
     store = StateStore(tmp_path)
     assert store.read() is None
     store.write(state())
-    before, after = store.change(with_gate("accept99"))
+    before, after = store.change(with_gate("accept99"), "alice", "gate")
     assert (before.revision, after.revision) == (0, 1)
     assert StateStore(tmp_path).read() == after
     assert after.models["tiny"].gate == "accept99"
@@ -33,22 +34,41 @@ def test_a_change_shows_in_the_stamp(tmp_path):
     assert store.stamp() == (0, 0)
     store.write(state())
     first = store.stamp()
-    store.change(with_gate("accept99"))
+    store.change(with_gate("accept99"), "alice", "gate")
     assert store.stamp() != first
 
 
-def test_a_state_cut_short_at_any_byte_falls_back_to_the_one_before(tmp_path):
+def test_a_change_of_nothing_is_not_written(tmp_path):
     store = StateStore(tmp_path)
     store.write(state())
-    store.change(with_gate("accept90"))
-    store.change(with_gate("accept99"))
-    whole = (tmp_path / "state.json").read_bytes()
+    first = store.stamp()
+    assert store.change(with_gate("accept95"), "alice", "gate")[1].revision == 0
+    assert store.stamp() == first
+    assert not (tmp_path / "audit.jsonl").exists()
+
+
+@pytest.mark.parametrize("file", ["state.json", "state.twin.json"])
+def test_a_state_cut_short_at_any_byte_costs_nothing(tmp_path, file):
+    store = StateStore(tmp_path)
+    store.write(state())
+    store.change(with_gate("accept90"), "alice", "gate")
+    store.change(with_gate("accept99"), "alice", "gate")
+    whole = (tmp_path / file).read_bytes()
     for length in range(len(whole)):
-        (tmp_path / "state.json").write_bytes(whole[:length])
+        (tmp_path / file).write_bytes(whole[:length])
         survivor = store.read()
         assert survivor is not None
-        assert survivor.models["tiny"].gate == "accept90"
-    (tmp_path / "state.json").write_bytes(whole)
+        assert survivor.models["tiny"].gate == "accept99"
+
+
+def test_a_kill_between_the_two_files_keeps_the_state_before_or_after(tmp_path):
+    store = StateStore(tmp_path)
+    store.write(state())
+    before = (tmp_path / "state.json").read_bytes()
+    store.change(with_gate("accept99"), "alice", "gate")
+    (tmp_path / "state.json").write_bytes(before)  # as if only the twin had been written
+    assert store.read().models["tiny"].gate == "accept95"
+    (tmp_path / "state.json").unlink()
     assert store.read().models["tiny"].gate == "accept99"
 
 
@@ -56,13 +76,18 @@ def test_a_changed_byte_is_noticed(tmp_path):
     store = StateStore(tmp_path)
     store.write(state())
     text = (tmp_path / "state.json").read_text()
-    (tmp_path / "state.json").write_text(text.replace("accept95", "accept99"))
+    for file in ("state.json", "state.twin.json"):
+        (tmp_path / file).write_text(text.replace("accept95", "accept99"))
     assert store.read() is None
+
+
+def _flip(before):
+    return with_gate("accept90" if before.models["tiny"].gate == "accept95" else "accept95")(before)
 
 
 def _add_revisions(directory, count):
     for _ in range(count):
-        StateStore(directory).change(lambda before: before)
+        StateStore(directory).change(_flip, "alice", "gate")
 
 
 def test_processes_that_change_it_at_once_lose_no_change(tmp_path):
@@ -74,6 +99,7 @@ def test_processes_that_change_it_at_once_lose_no_change(tmp_path):
     for process in processes:
         process.join(60)
     assert StateStore(tmp_path).read().revision == 75
+    assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 75
 
 
 def test_the_audit_log_says_when_who_what(tmp_path):
@@ -84,6 +110,40 @@ def test_the_audit_log_says_when_who_what(tmp_path):
     assert [entry["key"] for entry in entries] == ["alice", "bob"]
     assert entries[0].items() >= {"action": "gate", "before": "accept95", "after": "accept99"}.items()
     assert entries[0]["time"].endswith("+00:00")
+
+
+def test_a_change_that_cannot_be_written_is_not_in_the_audit_log(tmp_path, monkeypatch):
+    store = StateStore(tmp_path)
+    store.write(state())
+    store.audit("alice", "hello")
+    lines = (tmp_path / "audit.jsonl").read_text()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("service.state.os.fsync", full)
+    with pytest.raises(StateNotWritten, match="No space left"):
+        store.change(with_gate("accept99"), "alice", "gate")
+    monkeypatch.setattr("service.state.replace_durably", full)
+    monkeypatch.setattr("service.state.os.fsync", lambda _: None)
+    with pytest.raises(StateNotWritten, match="No space left"):
+        store.change(with_gate("accept99"), "alice", "gate")
+    assert (tmp_path / "audit.jsonl").read_text() == lines
+    assert store.read() == state()
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_state_is_confirmed_once_every_living_worker_has_said_so(tmp_path):
+    store = StateStore(tmp_path)
+    store.forget()
+    store.confirm(0, 3)
+    store.confirm(1, 2)
+    assert not store.is_confirmed(3)
+    store.confirm(1, 4)
+    assert store.is_confirmed(3)
+    assert not store.is_confirmed(4)
+    store.forget(0)
+    assert store.is_confirmed(4)
 
 
 def test_the_newest_version_of_every_name_is_planned(tmp_path):
@@ -115,3 +175,36 @@ def test_a_bundle_that_is_not_there_is_named_with_those_that_are(tmp_path, serve
 def test_an_empty_models_directory_says_how_to_fill_it(tmp_path):
     with pytest.raises(SettingsError, match="portcullis-train run"):
         plan(tmp_path, (), "accept95", None)
+
+
+def test_a_restart_comes_back_to_the_same_versions_whatever_has_appeared(tmp_path):
+    for version in (1, 2, 3):
+        tiny.write(tmp_path, version=version)
+    tiny.write(tmp_path, name="other")
+    first = plan(tmp_path, (), "accept95", None)
+    shadow = Shadow(version=2, share=0.5, session=7)
+    served = ServedModel(default=1, loaded=(3,), is_pinned=True, gate="accept90", shadow=shadow)
+    changed = first.with_model("tiny", served).without_model("other")
+    tiny.write(tmp_path, version=4)
+    tiny.write(tmp_path, name="newcomer")
+    again = plan(tmp_path, (), "accept95", changed)
+    assert again.models == {"tiny": served}
+    assert again.unloaded == ("other",)
+    assert served.versions == (1, 2, 3)
+
+
+def test_a_changed_serve_setting_wins_over_older_admin_calls(tmp_path):
+    for version in (1, 2):
+        tiny.write(tmp_path, version=version)
+    pinned = plan(tmp_path, ("tiny@1",), "accept95", None)
+    assert plan(tmp_path, ("tiny@1",), "accept95", pinned.without_model("tiny")).models == {}
+    again = plan(tmp_path, ("tiny",), "accept95", pinned.without_model("tiny"))
+    assert (again.models["tiny"].default, again.models["tiny"].is_pinned, again.unloaded) == (2, False, ())
+
+
+def test_versions_that_are_gone_from_the_disk_are_not_wanted_back(tmp_path):
+    tiny.write(tmp_path, version=2)
+    served = ServedModel(default=1, loaded=(3,), gate="accept95", shadow=Shadow(version=9, share=1))
+    before = plan(tmp_path, (), "accept95", None).with_model("tiny", served)
+    assert plan(tmp_path, (), "accept95", before).models["tiny"] == ServedModel(default=2, gate="accept95")
+    assert "gone" not in plan(tmp_path, (), "accept95", before.with_model("gone", served)).models
