@@ -1,0 +1,132 @@
+"""The asynchronous client: the same calls, awaited."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, TypeVar, Unpack
+
+import httpx
+
+from service.api.review_schemas import ReviewItem, ReviewPage
+from service.api.schemas import Answer, BatchEntry, GateInfo, ModelInfo
+from service.client import calls
+from service.client.calls import Call, Choice, Filter, Image
+from service.client.configuration import DEFAULT_URL, Configuration, Options
+from service.client.failures import ClientError
+from service.client.retries import NO_RETRIES, Conversation, Outcome, Pause, converse
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Talks to a running service; use it with `async with`, or `close` it."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        key: str | None = None,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self._configuration = Configuration(url, key, **options)
+        self._http = httpx.AsyncClient(**self._configuration.connection(), transport=transport)
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    # -- everybody's -------------------------------------------------------------------------------------------------
+
+    async def predict(self, image: Image, **choice: Unpack[Choice]) -> Answer:
+        """The answer for one image, given as path, bytes or open file. A rejected image is an answer."""
+        return await self._call(calls.predict(image, choice))
+
+    async def predict_batch(self, images: Iterable[Image], **choice: Unpack[Choice]) -> list[BatchEntry]:
+        """An answer or an error for each image, in order; any number of them, sent in parts."""
+        return await self._run(self._configuration.batch(images, choice))
+
+    async def is_ready(self) -> bool:
+        """Whether the service would answer now."""
+        try:
+            return (await self._run(converse(calls.ready(), NO_RETRIES))).status == "ready"
+        except ClientError:
+            return False
+
+    async def models(self) -> list[ModelInfo]:
+        """Everything that is served."""
+        return (await self._call(calls.models())).models
+
+    async def model(self, name: str) -> ModelInfo:
+        """One model with its versions."""
+        return await self._call(calls.model(name))
+
+    async def gate(self, name: str) -> GateInfo:
+        """The gate in force."""
+        return await self._call(calls.gate(name))
+
+    # -- with an admin key -------------------------------------------------------------------------------------------
+
+    async def set_gate(
+        self, name: str, operating_point: str | None = None, *, threshold: float | None = None
+    ) -> GateInfo:
+        """Change the gate in every worker: an operating point such as accept97.5, or an absolute score."""
+        return await self._call(calls.set_gate(name, operating_point, threshold))
+
+    async def review(self, **chosen: Unpack[Filter]) -> ReviewPage:
+        """One page of the review queue, the strangest first."""
+        return await self._call(calls.review(chosen))
+
+    async def review_items(self, **chosen: Unpack[Filter]) -> AsyncIterator[ReviewItem]:
+        """The whole review queue, page by page."""
+        while True:
+            page = await self.review(**chosen)
+            for item in page.items:
+                yield item
+            if page.next_cursor is None:
+                return
+            chosen["cursor"] = page.next_cursor
+
+    async def review_image(self, item: str) -> bytes:
+        """The image of one item, as it came."""
+        return await self._call(calls.review_image(item))
+
+    async def label_review(self, item: str, label: str) -> ReviewItem:
+        """Say what the image of one item shows."""
+        return await self._call(calls.review_change(item, {"label": label}))
+
+    async def dismiss_review(self, item: str) -> ReviewItem:
+        """Say that one item is of no use."""
+        return await self._call(calls.review_change(item, {"state": "dismissed"}))
+
+    async def reopen_review(self, item: str) -> ReviewItem:
+        """Take back a label or a dismissal."""
+        return await self._call(calls.review_change(item, {"state": "open"}))
+
+    # -- how ---------------------------------------------------------------------------------------------------------
+
+    async def _call(self, call: Call[T]) -> T:
+        return await self._run(converse(call, self._configuration.retries))
+
+    async def _run(self, conversation: Conversation[T]) -> T:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = conversation.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = await self._do(step)
+
+    async def _do(self, step: Call[Any] | Pause) -> Outcome:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return await self._http.request(**step.arguments())
+        except httpx.TransportError as error:
+            return error

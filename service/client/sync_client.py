@@ -1,0 +1,129 @@
+"""The synchronous client."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar, Unpack
+
+import httpx
+
+from service.api.review_schemas import ReviewItem, ReviewPage
+from service.api.schemas import Answer, BatchEntry, GateInfo, ModelInfo
+from service.client import calls
+from service.client.calls import Call, Choice, Filter, Image
+from service.client.configuration import DEFAULT_URL, Configuration, Options
+from service.client.failures import ClientError
+from service.client.retries import NO_RETRIES, Conversation, Outcome, Pause, converse
+
+T = TypeVar("T")
+
+
+class Client:
+    """Talks to a running service; use it as a context manager, or `close` it. Safe to share between threads."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        key: str | None = None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self._configuration = Configuration(url, key, **options)
+        self._http = httpx.Client(**self._configuration.connection(), transport=transport)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # -- everybody's -------------------------------------------------------------------------------------------------
+
+    def predict(self, image: Image, **choice: Unpack[Choice]) -> Answer:
+        """The answer for one image, given as path, bytes or open file. A rejected image is an answer."""
+        return self._call(calls.predict(image, choice))
+
+    def predict_batch(self, images: Iterable[Image], **choice: Unpack[Choice]) -> list[BatchEntry]:
+        """An answer or an error for each image, in order; any number of them, sent in parts."""
+        return self._run(self._configuration.batch(images, choice))
+
+    def is_ready(self) -> bool:
+        """Whether the service would answer now."""
+        try:
+            return self._run(converse(calls.ready(), NO_RETRIES)).status == "ready"
+        except ClientError:
+            return False
+
+    def models(self) -> list[ModelInfo]:
+        """Everything that is served."""
+        return self._call(calls.models()).models
+
+    def model(self, name: str) -> ModelInfo:
+        """One model with its versions."""
+        return self._call(calls.model(name))
+
+    def gate(self, name: str) -> GateInfo:
+        """The gate in force."""
+        return self._call(calls.gate(name))
+
+    # -- with an admin key -------------------------------------------------------------------------------------------
+
+    def set_gate(self, name: str, operating_point: str | None = None, *, threshold: float | None = None) -> GateInfo:
+        """Change the gate in every worker: an operating point such as accept97.5, or an absolute score."""
+        return self._call(calls.set_gate(name, operating_point, threshold))
+
+    def review(self, **chosen: Unpack[Filter]) -> ReviewPage:
+        """One page of the review queue, the strangest first."""
+        return self._call(calls.review(chosen))
+
+    def review_items(self, **chosen: Unpack[Filter]) -> Iterator[ReviewItem]:
+        """The whole review queue, page by page."""
+        while True:
+            page = self.review(**chosen)
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            chosen["cursor"] = page.next_cursor
+
+    def review_image(self, item: str) -> bytes:
+        """The image of one item, as it came."""
+        return self._call(calls.review_image(item))
+
+    def label_review(self, item: str, label: str) -> ReviewItem:
+        """Say what the image of one item shows."""
+        return self._call(calls.review_change(item, {"label": label}))
+
+    def dismiss_review(self, item: str) -> ReviewItem:
+        """Say that one item is of no use."""
+        return self._call(calls.review_change(item, {"state": "dismissed"}))
+
+    def reopen_review(self, item: str) -> ReviewItem:
+        """Take back a label or a dismissal."""
+        return self._call(calls.review_change(item, {"state": "open"}))
+
+    # -- how ---------------------------------------------------------------------------------------------------------
+
+    def _call(self, call: Call[T]) -> T:
+        return self._run(converse(call, self._configuration.retries))
+
+    def _run(self, conversation: Conversation[T]) -> T:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = conversation.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = self._do(step)
+
+    def _do(self, step: Call[Any] | Pause) -> Outcome:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        try:
+            return self._http.request(**step.arguments())
+        except httpx.TransportError as error:
+            return error

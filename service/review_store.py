@@ -1,0 +1,258 @@
+"""Keeps images for review: rows in SQLite, images in files beside it, both bounded. The only user of sqlite3.
+
+Every worker opens the same database (WAL: readers never wait for the writer). A file is written before its row and
+removed after it, so a row never points at nothing; what a crash leaves behind is swept away at the next start.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import math
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.errors import ReviewFailure, UnknownReviewItem
+
+DATABASE_FILE = "review.db"
+LOCK_FILE = "review.lock"
+IMAGES_DIRECTORY = "images"
+BUSY_SECONDS = 10.0
+ORPHAN_SECONDS = 600.0
+_SIGNATURES = (  # of the formats that `preprocess` decodes
+    (b"\x89PNG", "png", "image/png"),
+    (b"\xff\xd8", "jpg", "image/jpeg"),
+    (b"RIFF", "webp", "image/webp"),
+    (b"GIF8", "gif", "image/gif"),
+    (b"BM", "bmp", "image/bmp"),
+    (b"II*\x00", "tif", "image/tiff"),
+    (b"MM\x00*", "tif", "image/tiff"),
+)
+MEDIA_TYPES = {extension: media_type for _, extension, media_type in _SIGNATURES}
+# Stranger first. NaN is no number to sort by, so it has a column of its own, where it is the strangest of all.
+_ORDER = "p_value, sort_score, id"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS items (
+    id TEXT PRIMARY KEY, created REAL NOT NULL, digest TEXT NOT NULL, extension TEXT NOT NULL,
+    num_bytes INTEGER NOT NULL, num_seen INTEGER NOT NULL DEFAULT 1,
+    model TEXT NOT NULL, version INTEGER NOT NULL, label TEXT NOT NULL, probability REAL, score REAL,
+    sort_score REAL NOT NULL, p_value REAL NOT NULL, threshold REAL NOT NULL, operating_point TEXT,
+    verdict TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'open', true_label TEXT, decided_by TEXT,
+    UNIQUE (model, digest)
+) STRICT;
+CREATE INDEX IF NOT EXISTS by_strangeness ON items (p_value, sort_score, id);
+CREATE INDEX IF NOT EXISTS by_age ON items (created);
+CREATE INDEX IF NOT EXISTS by_worth ON items (state = 'labelled', created, id);
+CREATE TABLE IF NOT EXISTS totals (one INTEGER PRIMARY KEY CHECK (one = 1), num_items INTEGER, num_bytes INTEGER);
+INSERT OR IGNORE INTO totals SELECT 1, COUNT(*), COALESCE(SUM(num_bytes), 0) FROM items;
+CREATE TRIGGER IF NOT EXISTS count_insert AFTER INSERT ON items BEGIN
+    UPDATE totals SET num_items = num_items + 1, num_bytes = num_bytes + NEW.num_bytes; END;
+CREATE TRIGGER IF NOT EXISTS count_delete AFTER DELETE ON items BEGIN
+    UPDATE totals SET num_items = num_items - 1, num_bytes = num_bytes - OLD.num_bytes; END;
+"""
+_INSERT = """
+INSERT INTO items (id, created, digest, extension, num_bytes, model, version, label, probability, score, sort_score,
+                   p_value, threshold, operating_point, verdict)
+VALUES (:id, :created, :digest, :extension, :num_bytes, :model, :version, :label, :probability, :score, :sort_score,
+        :p_value, :threshold, :operating_point, :verdict)
+"""
+_KEPT_OF_ANSWER = (
+    "model",
+    "version",
+    "label",
+    "probability",
+    "score",
+    "p_value",
+    "threshold",
+    "operating_point",
+    "verdict",
+)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much may be kept."""
+
+    max_items: int
+    max_bytes: int
+    max_age_seconds: float
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows, and where the next page begins."""
+
+    rows: list[dict[str, Any]]
+    num_items: int
+    next_position: tuple[float, float, str] | None
+
+
+class ReviewStore:
+    """One directory; as many processes and threads as like, each with a store object of its own."""
+
+    def __init__(self, directory: Path, bounds: Bounds) -> None:
+        self._directory, self._bounds = directory, bounds
+        self._images = directory / IMAGES_DIRECTORY
+
+    def prepare(self) -> None:
+        """Make the directory and the tables; sweep away what a crash has left."""
+        self._images.mkdir(parents=True, exist_ok=True)
+        self._directory.chmod(0o700)  # they are users' images
+        with (self._directory / LOCK_FILE).open("w") as lock, self._connect() as connection:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two workers cannot change to WAL at once
+            connection.executescript(f"PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        self.sweep()
+
+    # -- the writer's side -------------------------------------------------------------------------------------------
+
+    def add(self, items: Sequence[tuple[bytes, dict[str, Any]]]) -> int:
+        """Keep images with their answers, all or none; gives how many were new. None: only drop what is too old."""
+        written: list[tuple[str, str]] = []
+        try:
+            with self._connect() as connection, self._transaction(connection):
+                for payload, answer in items:
+                    self._add_one(connection, payload, answer, written)
+                evicted = self._evict(connection, time.time())
+        except BaseException:
+            self._remove(written)
+            raise
+        self._remove(evicted)
+        return len(written)
+
+    def _add_one(
+        self, connection: sqlite3.Connection, payload: bytes, answer: dict[str, Any], written: list[tuple[str, str]]
+    ) -> None:
+        digest = hashlib.sha256(payload).hexdigest()
+        seen_again = "UPDATE items SET num_seen = num_seen + 1 WHERE model = ? AND digest = ?"
+        if connection.execute(seen_again, (answer["model"], digest)).rowcount:
+            return
+        identifier, extension = secrets.token_hex(8), extension_of(payload)
+        written.append((identifier, extension))
+        self._file(identifier, extension).write_bytes(payload)
+        row = {name: answer[name] for name in _KEPT_OF_ANSWER} | {"num_bytes": len(payload), "created": time.time()}
+        score, probability = _number(answer["score"]), _number(answer["probability"])
+        row |= {"score": score, "probability": probability, "sort_score": -math.inf if score is None else score}
+        connection.execute(_INSERT, row | {"id": identifier, "digest": digest, "extension": extension})
+
+    def _evict(self, connection: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
+        """Delete what is too old, then the oldest until the rest fits. A person's work goes last."""
+        evicted: list[tuple[str, str]] = connection.execute(
+            "DELETE FROM items WHERE created < ? RETURNING id, extension", (now - self._bounds.max_age_seconds,)
+        ).fetchall()
+        while True:
+            num_items, num_bytes = connection.execute("SELECT num_items, num_bytes FROM totals").fetchone()
+            if num_items <= self._bounds.max_items and num_bytes <= self._bounds.max_bytes:
+                return evicted
+            excess = max(1, num_items - self._bounds.max_items)
+            evicted += connection.execute(
+                "DELETE FROM items WHERE id IN "
+                "(SELECT id FROM items ORDER BY state = 'labelled', created, id LIMIT ?) RETURNING id, extension",
+                (excess,),
+            ).fetchall()
+
+    def sweep(self) -> None:
+        """Remove files that no row knows; young ones may belong to a row that is being written."""
+        known = {row["id"] for row in self._query("SELECT id FROM items", ())}
+        for file in self._images.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another worker sweeps too
+                if file.stem not in known and time.time() - file.stat().st_mtime > ORPHAN_SECONDS:
+                    file.unlink()
+
+    # -- the reader's side -------------------------------------------------------------------------------------------
+
+    def page(
+        self, equal_to: dict[str, str | None], limit: int, position: tuple[float, float, str] | None = None
+    ) -> Page:
+        """Rows whose columns equal what is asked for, the strangest first, behind `position`."""
+        chosen = {name: value for name, value in equal_to.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in chosen) or "1"
+        values = tuple(chosen.values())
+        [count] = self._query(f"SELECT COUNT(*) AS n FROM items WHERE {where}", values)
+        behind, bound = (f" AND ({_ORDER}) > (?, ?, ?)", position) if position else ("", ())
+        rows = self._query(
+            f"SELECT * FROM items WHERE {where}{behind} ORDER BY {_ORDER} LIMIT ?",
+            (*values, *bound, limit + 1),
+        )
+        last = rows[limit - 1] if len(rows) > limit else None
+        following = (last["p_value"], last["sort_score"], last["id"]) if last else None
+        return Page(rows[:limit], count["n"], following)
+
+    def find(self, identifier: str) -> dict[str, Any]:
+        """One row."""
+        rows = self._query("SELECT * FROM items WHERE id = ?", (identifier,))
+        if not rows:
+            raise UnknownReviewItem(f"no item {identifier[:40]!r} in the review queue; it may have been too old")
+        return rows[0]
+
+    def decide(self, identifier: str, state: str, true_label: str | None, key_name: str | None) -> dict[str, Any]:
+        """Label, dismiss or reopen one item; gives the row as it is then."""
+        change = "UPDATE items SET state = ?, true_label = ?, decided_by = ? WHERE id = ?"
+        with self._failing_softly(), self._connect() as connection, self._transaction(connection):
+            connection.execute(change, (state, true_label, key_name, identifier))
+        return self.find(identifier)
+
+    def image(self, identifier: str) -> tuple[bytes, str]:
+        """The bytes of one item and their media type."""
+        extension = self.find(identifier)["extension"]
+        try:
+            return self._file(identifier, extension).read_bytes(), MEDIA_TYPES[extension]
+        except FileNotFoundError:
+            raise UnknownReviewItem(f"item {identifier} has just been removed") from None
+
+    # -- files and connections ---------------------------------------------------------------------------------------
+
+    def _query(self, statement: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
+        with self._failing_softly(), self._connect() as connection:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(statement, values)]
+
+    @contextlib.contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own for each use: they are cheap, and no thread shares one."""
+        connection = sqlite3.connect(self._directory / DATABASE_FILE, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = NORMAL")
+            yield connection
+        finally:
+            connection.close()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _failing_softly() -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ReviewFailure(f"the review store cannot be read or written: {error}") from error
+
+    def _file(self, identifier: str, extension: str) -> Path:
+        return self._images / f"{identifier}.{extension}"
+
+    def _remove(self, items: list[tuple[str, str]]) -> None:
+        for identifier, extension in items:
+            self._file(identifier, extension).unlink(missing_ok=True)
+
+
+def extension_of(payload: bytes) -> str:
+    """The file's ending by its first bytes; only what was decoded comes here."""
+    return next((extension for start, extension, _ in _SIGNATURES if payload.startswith(start)), "png")
+
+
+def _number(value: float | None) -> float | None:
+    """NaN as nothing: SQLite has no NaN."""
+    return None if value is None or math.isnan(value) else value
