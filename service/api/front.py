@@ -32,6 +32,7 @@ class Front:
         self._app = app
         self._metrics = context.metrics
         self._log = context.request_log
+        self._tracing = context.tracing
         self._counters: dict[tuple[str, str, int], Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,26 +57,31 @@ class Front:
 
     def _account(self, scope: Scope, exchange: "_Exchange") -> None:
         route = getattr(scope.get("route"), "path", UNMATCHED)
-        key = (route, scope["method"], exchange.status)
+        method = scope["method"] if route != UNMATCHED else "any"  # nobody may fill our memory with invented methods
+        key = (route, method, exchange.status)
         if key not in self._counters:
-            method = key[1] if route != UNMATCHED else "any"  # nobody may fill our memory with invented methods
             self._counters[key] = self._metrics.http_requests.labels(route, method, str(exchange.status))
         self._counters[key].inc()
         if exchange.error_code is not None:
             self._metrics.errors.labels(exchange.error_code).inc()
         if route not in _QUIET_ROUTES:
-            self._log.write(
-                {
-                    "event": "request",
-                    "method": scope["method"],
-                    "route": route,
-                    "status": exchange.status,
-                    "request_id": exchange.request_id,
-                    "seconds": round(time.monotonic() - exchange.started, 6),
-                    **({"error": exchange.error_code} if exchange.error_code else {}),
-                    **exchange.notes,
-                }
-            )
+            self._write_record(scope, exchange, route)
+
+    def _write_record(self, scope: Scope, exchange: "_Exchange", route: str) -> None:
+        ended = time.monotonic()
+        fields = {
+            "event": "request",
+            "method": scope["method"],
+            "route": route,
+            "status": exchange.status,
+            "request_id": exchange.request_id,
+            "seconds": round(ended - exchange.started, 6),
+            **({"error": exchange.error_code} if exchange.error_code else {}),
+            **exchange.notes,
+        }
+        self._log.write(fields)
+        if self._tracing is not None:
+            self._tracing.record(scope["headers"], fields, exchange.started, ended)
 
 
 class _Exchange:
