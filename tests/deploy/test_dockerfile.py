@@ -9,10 +9,14 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import tomllib
 from http import HTTPStatus
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from service.settings import PREFIX, load
 from tests.deploy.dockerfile import ROOT, origins, stages
@@ -57,6 +61,21 @@ def test_packages_are_installed_as_documented_with_their_pins(name, runtime):
     commands = [command for stage in origins(name) for command in STAGES[stage].all("RUN")]
     (install,) = [command for command in commands if "pip install" in command]
     assert f"pip install -c constraints.txt '.[{runtime}]'" in install
+
+
+def test_every_package_that_serving_installs_is_pinned():
+    pinned = {canonicalize_name(line.split("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    waiting = [*project["dependencies"], *project["optional-dependencies"]["cpu"]]
+    needed: set[str] = set()
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            name = canonicalize_name(requirement.name)
+            if name not in needed:
+                needed.add(name)
+                waiting += metadata.requires(name) or []
+    assert needed - pinned == set()
 
 
 def test_both_builds_of_onnx_runtime_have_one_version():

@@ -1,12 +1,14 @@
 """What is generated from the code is what the code generates."""
 
+import re
+
 import pytest
 
 from service.settings import Settings
 
 pytest.importorskip("grafana_foundation_sdk", reason="grafana-foundation-sdk, which writes the dashboard, is missing")
 
-from deploy.generate import ROOT, documents
+from deploy.generate import OPERATIONS, ROOT, documents
 from deploy.tables import metrics_table, settings_table
 
 
@@ -30,3 +32,12 @@ def test_the_metrics_table_has_every_metric_of_the_live_output():
     assert "| `portcullis_drift_psi` | gauge | `model`, `version` |" in table
     assert "| `portcullis_score_quantile` | gauge | `model`, `version`, `quantile` |" in table
     assert "| `portcullis_stage_seconds` | histogram | `stage` |" in table
+
+
+def test_every_link_of_the_operations_page_leads_somewhere():
+    text = OPERATIONS.read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        path, _, anchor = target.partition("#")
+        assert (OPERATIONS.parent / path).exists() if path else anchor in anchors, target

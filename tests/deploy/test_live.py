@@ -1,4 +1,4 @@
-"""A real Prometheus with our rules, scraping a real service: what the dashboard shows is there, and drift is noticed."""
+"""A real Prometheus with our rules scrapes a real service: what the dashboard shows is there, and drift is noticed."""
 
 import io
 import json
@@ -102,25 +102,16 @@ def _service(directory: Path) -> _Running:
         "providers": "cpu",
         "admin-keys": "tests:a-long-secret",
         "drift-alarm-images": 100_000,
-        "log-level": "warning",
+        "log-requests-per-second": 0,
     }
-    command = [
-        sys.executable,
-        "-m",
-        "service",
-        "serve",
-        *(str(word) for pair in flags.items() for word in _flag(*pair)),
-    ]
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "service", "serve", *words]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.search(r"ready on (http://\S+)", line):
             return _Running(process, httpx.Client(base_url=found[1], timeout=10))
     raise AssertionError(f"the service ended with {process.wait()} before it was ready")
-
-
-def _flag(name: str, value: object) -> tuple[str, str]:
-    return f"--{name}", str(value)
 
 
 def _prometheus(directory: Path, target: httpx.URL) -> _Running:
