@@ -22,14 +22,16 @@ ROUND_SECONDS = 0.01
 """A call is repeated until it takes about this long, so that the clock's grain does not matter."""
 
 
-def relative_inference_cost(classifier: Classifier, method: Method, image: ImageSpec) -> dict[str, float]:
+def relative_inference_cost(
+    classifier: Classifier, method: Method, image: ImageSpec, num_rounds: int = NUM_ROUNDS
+) -> dict[str, float]:
     """Time per image of the exported graph over that of its twin, the same backbone with SoftMax's head.
 
     By batch size: the head's few small operators weigh most where one image is answered alone.
     """
     ours = _session(classifier, method, image)
     theirs = _session(softmax_twin(classifier), methods.find("softmax"), image)
-    return {f"batch of {size}": _ratio_at(ours, theirs, image, size) for size in BATCH_SIZES}
+    return {f"batch of {size}": _ratio_at(ours, theirs, image, size, num_rounds) for size in BATCH_SIZES}
 
 
 def softmax_twin(classifier: Classifier) -> Classifier:
@@ -68,10 +70,16 @@ def _session(classifier: Classifier, method: Method, image: ImageSpec) -> onnxru
 
 
 def _ratio_at(
-    ours: onnxruntime.InferenceSession, theirs: onnxruntime.InferenceSession, image: ImageSpec, batch_size: int
+    ours: onnxruntime.InferenceSession,
+    theirs: onnxruntime.InferenceSession,
+    image: ImageSpec,
+    batch_size: int,
+    num_rounds: int,
 ) -> float:
     images = np.random.default_rng(0).integers(0, 256, (batch_size, image.height, image.width, 3), dtype=np.uint8)
-    return interleaved_ratio(lambda: ours.run(None, {INPUT: images}), lambda: theirs.run(None, {INPUT: images}))
+    return interleaved_ratio(
+        lambda: ours.run(None, {INPUT: images}), lambda: theirs.run(None, {INPUT: images}), num_rounds
+    )
 
 
 def _calls_per_round(call: Callable[[], object]) -> int:

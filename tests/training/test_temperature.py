@@ -24,7 +24,7 @@ def test_a_known_temperature_is_found(true_temperature: float) -> None:
     logits, labels = calibrated_logits(seed=0)
     fit = fit_temperature(logits * true_temperature, labels)
     assert fit.temperature == pytest.approx(true_temperature, rel=0.1)
-    assert fit.ece_after < 0.02 < fit.ece_before
+    assert fit.ece_after < 0.03 < fit.ece_before
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,101 @@
+"""`python -m bench.training_cost`: what DisMax costs beside its SoftMax twin, in training and when served.
+
+Ratios of processor time in one interleaved run, medians over rounds, so that a busy machine slows both alike. The aim:
+a training step at most 1.05 times SoftMax's, the exported graph at most 1.03 times per image.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from service.bundle import ImageSpec
+from training import backbones, host, methods
+from training.classifier import Classifier
+from training.cost import interleaved_ratio, relative_inference_cost
+from training.objective import objective
+
+RESULTS = Path(__file__).parent / "results" / "training_cost.json"
+NUM_CLASSES = 10
+MOST = {"training step": 1.05, "exported graph": 1.03}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.training_cost", description=__doc__)
+    parser.add_argument("--backbone", default="resnet9")
+    parser.add_argument("--image-size", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    host.settle()
+    torch.set_num_threads(1)
+    results = measure(arguments.backbone, arguments.image_size, arguments.batch_size, arguments.rounds)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
+    print(f"kept in {arguments.out}")
+
+
+def measure(backbone: str, image_size: int, batch_size: int, num_rounds: int) -> dict[str, object]:
+    """Every method against SoftMax; SoftMax against itself shows what the measurement is worth."""
+    theirs = training_step("softmax", False, backbone, image_size, batch_size)
+    ratios = {}
+    for name, is_fractional in (("softmax", False), ("isomaxplus", False), ("dismax", False), ("dismax", True)):
+        ours = training_step(name, is_fractional, backbone, image_size, batch_size)
+        row = {"training step": interleaved_ratio(ours, theirs, num_rounds)}
+        if not is_fractional:  # the graph is the same
+            costs = relative_inference_cost(
+                classifier_of(name, backbone), methods.find(name), spec(image_size), num_rounds
+            )
+            row |= {f"exported graph, {batch}": cost for batch, cost in costs.items()}
+        ratios[name + ("+fractional" if is_fractional else "")] = row
+    return {
+        "backbone": backbone, "image_size": image_size, "batch_size": batch_size, "rounds": num_rounds,
+        "torch": torch.__version__, "relative_to_softmax": ratios,
+    }  # fmt: skip
+
+
+def training_step(
+    name: str, is_fractional: bool, backbone: str, image_size: int, batch_size: int
+) -> Callable[[], object]:
+    """One step of SGD as `fit` does it: forward, loss, backward, update."""
+    method, classifier = methods.find(name), classifier_of(name, backbone).train()
+    classifier = classifier.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(classifier.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, nesterov=True)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(batch_size, 3, image_size, image_size, generator=generator)
+    images = images.to(memory_format=torch.channels_last)
+    labels = torch.randint(0, NUM_CLASSES, (batch_size,), generator=generator)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        objective(method, classifier, images, labels, fractional_regulariser=is_fractional).loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def classifier_of(name: str, backbone: str) -> Classifier:
+    torch.manual_seed(0)
+    body = backbones.build(backbone)
+    head = methods.find(name).make_head(body.num_features, NUM_CLASSES)
+    return Classifier(body, head, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)).eval()
+
+
+def spec(image_size: int) -> ImageSpec:
+    return ImageSpec(height=image_size, width=image_size)
+
+
+def table(results: dict) -> str:
+    columns = ("training step", "exported graph, batch of 1", "exported graph, batch of 32")
+    lines = ["| method, relative to SoftMax | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for name, row in results["relative_to_softmax"].items():
+        lines.append(f"| {name} | " + " | ".join(f"{row[c]:.3f}" if c in row else "as without" for c in columns) + " |")
+    return "\n".join([*lines, "", "aim: " + ", ".join(f"{what} ≤ {most}" for what, most in MOST.items())])
+
+
+if __name__ == "__main__":
+    main()
