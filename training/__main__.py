@@ -68,7 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: the disk is full: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
-        print(f"\ninterrupted{f': {error}' if str(error) else ''}", file=sys.stderr)
+        if _is_main():
+            print(f"\ninterrupted{f': {error}' if str(error) else ''}", file=sys.stderr)
         return 130
     return 0
 

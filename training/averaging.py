@@ -16,8 +16,10 @@ from torch.optim.swa_utils import AveragedModel
 WARMUP_STEPS = 10  # early on the average follows closely, so that it forgets the random start
 
 
-def averaged(classifier: nn.Module, decay: float) -> AveragedModel:
-    """An average that starts at the classifier's present weights."""
+def averaged(classifier: nn.Module, decay: float | None) -> AveragedModel | None:
+    """An average that starts at the classifier's present weights; none without a decay."""
+    if decay is None:
+        return None
     return AveragedModel(classifier, multi_avg_fn=_mover(decay), use_buffers=True)
 
 

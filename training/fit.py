@@ -23,9 +23,9 @@ from training.precision import amp_dtype, autocast
 from training.preparation import parameter_groups, prepare_backbone, training_images
 from training.progress import NoProgress, Progress
 from training.runs import Run
+from training.validation import accuracy_of
 
 CHECK_STEPS = 20  # how often figures are read, shown and checked: each reading stalls a GPU
-EVALUATION_BATCH_SIZE = 500
 LOSS, CORRECT, COUNTED, STEPS, IMAGES = range(5)  # places in the running sums
 
 History = list[dict[str, float]]
@@ -61,9 +61,7 @@ class _Fitting:
         classifier = build_classifier(config, splits.num_classes, self.statistics)
         prepare_backbone(classifier, splits.train)
         self.classifier: Classifier = process.place(classifier)
-        self.average = None
-        if config.weight_averaging is not None:
-            self.average = averaging.averaged(self.classifier, config.weight_averaging)
+        self.average = averaging.averaged(self.classifier, config.weight_averaging)
         self.forward = process.parallel(self.classifier)
         if config.compile:
             self.forward = torch.compile(self.forward)  # type: ignore[assignment]
@@ -87,15 +85,22 @@ class _Fitting:
         if self.step == 0:
             self._start_epoch()
         self.forward.train()
+        is_stopping, is_alone = False, self.process.count == 1
         started = time.perf_counter() - self.epoch_seconds
         for images, labels in self._batches():
             self._train_step(images, labels)
             self.step += 1
             self.epoch_seconds = time.perf_counter() - started
             progress.advance(self.batch_size)
-            if self.step % CHECK_STEPS == 0 or self.step == self.num_epoch_steps or self.process.count == 1:
-                self._check(progress, interrupt)
+            # Several processes can only agree to stop where all of them check.
+            if self.step % CHECK_STEPS == 0 or self.step == self.num_epoch_steps or (is_alone and interrupt.is_set):
+                is_stopping = self._check(progress, interrupt)
+                if is_stopping and self.step < self.num_epoch_steps:
+                    self._save()
+                    raise Interrupted
         self._finish_epoch(progress)
+        if is_stopping and self.epoch < self.config.epochs:
+            raise Interrupted
 
     def _start_epoch(self) -> None:
         """Seed everything from (seed, epoch): a run resumed here needs no generator of the one before."""
@@ -144,18 +149,15 @@ class _Fitting:
         done = self.epoch * self.num_epoch_steps + self.step
         return schedule.learning_rate(self.config, done, self.config.epochs * self.num_epoch_steps)
 
-    def _check(self, progress: Progress, interrupt: InterruptRequest) -> None:
-        """Show the figures so far, stop on a loss that is not a number, and heed Ctrl-C; all processes agree."""
+    def _check(self, progress: Progress, interrupt: InterruptRequest) -> bool:
+        """Show the figures so far and stop on a loss that is not a number; whether any process was asked to stop."""
         requested = torch.tensor([float(interrupt.is_set)], dtype=torch.float64, device=self.sums.device)
         totals = self.process.total(torch.cat([self.sums, requested]))
         loss, accuracy = _figures(totals)
         if not math.isfinite(loss):
             raise FitError(self._describe_divergence())
-        if self.step % CHECK_STEPS == 0:
-            progress.show(self.epoch + 1, self.config.epochs, loss, accuracy)
-        if totals[-1] > 0 and self.step < self.num_epoch_steps:
-            self._save()
-            raise Interrupted
+        progress.show(self.epoch + 1, self.config.epochs, loss, accuracy)
+        return bool(totals[-1] > 0)
 
     def _describe_divergence(self) -> str:
         kept = f"; the checkpoint of epoch {self.epoch} is kept" if self.run.checkpoint_path.exists() else ""
@@ -182,16 +184,10 @@ class _Fitting:
         self._save()
         progress.log(row)
 
-    @torch.inference_mode()
     def _validation_accuracy(self) -> float:
         """Of the weights that would be exported; for the eye only, nothing is chosen by it."""
         classifier = self.classifier if self.average is None else self.average
-        classifier.eval()
-        num_correct = 0
-        for images, labels in data.in_order(self.splits.validation, EVALUATION_BATCH_SIZE, self.config.num_workers):
-            logits = classifier(data.to_float(images.to(self.process.device)))
-            num_correct += int((logits.argmax(dim=1).cpu() == labels).sum())
-        return num_correct / len(self.splits.validation)
+        return accuracy_of(classifier, self.splits.validation, self.process.device, self.config.num_workers)
 
     def _save(self) -> None:
         generators = self.process.gather(self.process.generator_state())

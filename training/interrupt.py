@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
+
+REPEAT_SECONDS = 2.0
 
 
 class InterruptRequest:
-    """Inside `with`, the first SIGINT or SIGTERM sets `is_set`; a second one interrupts at once."""
+    """Inside `with`, the first SIGINT or SIGTERM sets `is_set`; a later one interrupts at once.
+
+    One Ctrl-C reaches a process under torchrun twice, from the terminal and from torchrun: that is still the first.
+    """
 
     def __init__(self) -> None:
         self.is_set = False
+        self._first_seconds = 0.0
         self._previous: dict[int, signal.Handlers | int | None] = {}
 
     def __enter__(self) -> InterruptRequest:
@@ -27,6 +34,8 @@ class InterruptRequest:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.is_set:
+        now = time.monotonic()
+        if self.is_set and now > self._first_seconds + REPEAT_SECONDS:
             raise KeyboardInterrupt
-        self.is_set = True
+        if not self.is_set:
+            self.is_set, self._first_seconds = True, now

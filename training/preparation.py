@@ -16,6 +16,8 @@ NUM_PREPARATION_IMAGES = 2000
 
 def prepare_backbone(classifier: Classifier, images: data.ImageSet) -> None:
     """Let the backbone set from training images what it does not learn."""
+    if not classifier.backbone.is_set_from_images:
+        return
     positions = np.linspace(0, len(images) - 1, min(len(images), NUM_PREPARATION_IMAGES)).astype(np.int64)
     pixels, _ = next(images.batches([positions]))
     classifier.backbone.prepare((data.to_float(pixels) - classifier.mean) / classifier.std)

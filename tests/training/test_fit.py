@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 
-from training import checkpoint, fit, precision, preparation
+from training import checkpoint, fit, interrupt, precision, preparation
 from training.checkpoint import load_classifier
 from training.errors import CheckpointError, FitError
 from training.interrupt import InterruptRequest
@@ -136,9 +136,13 @@ def test_weight_decay_can_spare_what_is_not_a_matrix(tmp_path):
     assert len(everything["params"]) == len(list(classifier.parameters())) and nothing["params"] == []
 
 
-def test_a_second_interrupt_does_not_wait():
+def test_a_later_interrupt_does_not_wait(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(interrupt.time, "monotonic", lambda: clock[0])
     with InterruptRequest() as request:
         os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)  # torchrun passes on what the terminal has sent already
         assert request.is_set
+        clock[0] += 3
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)

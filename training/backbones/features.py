@@ -10,6 +10,9 @@ from training.errors import ConfigError
 class Backbone(nn.Module):
     """A body from normalised images to a feature map, and a pool from the map to (B, num_features)."""
 
+    is_set_from_images = False
+    """Whether `prepare` has anything to do."""
+
     def __init__(self, body: nn.Module, pool: nn.Module, num_features: int) -> None:
         super().__init__()
         self.body = body

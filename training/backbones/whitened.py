@@ -46,6 +46,8 @@ class WhiteningStem(nn.Module):
 class WhitenedBackbone(Backbone):
     """Groups of two convolutions, each halving the geometry."""
 
+    is_set_from_images = True
+
     def __init__(self, widths: tuple[int, ...]) -> None:
         stem = WhiteningStem()
         groups: list[nn.Module] = []
