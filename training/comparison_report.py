@@ -16,6 +16,20 @@ from training.temperature import probabilities_at
 from training.trained import open_trained
 
 PAGE_FILE = "results.md"
+PAPER = """\
+## The paper's figures
+
+CIFAR-10 as inside set, DenseNet-BC-100 (its smallest network), 300 epochs; from Macêdo et al. 2022, in % but for ECE.
+
+| method | accuracy | ECE | CIFAR-100 AUPR out | TinyImageNet AUROC | LSUN AUROC | SVHN AUPR out |
+| --- | --- | --- | --- | --- | --- | --- |
+| SoftMax | 95.2 | 0.0043 | 86.2 | 92.9 | 94.7 | 93.7 |
+| IsoMax+ | 95.1 | 0.0043 | 90.4 | 97.6 | 98.3 | 99.7 |
+| DisMax | 95.1 | 0.0045 | 90.0 | 98.0 | 98.4 | 99.9 |
+
+What differs, beside backbone and budget: its TinyImageNet and LSUN images were resized without antialiasing, which
+leaves artefacts that make them easy; its checkpoint and temperature were chosen on the test images, ours on held-out ones.
+"""
 FIGURES: dict[str, Callable[[DetectionFigures], float]] = {
     "AUROC": lambda figures: figures.auroc_inside_positive,
     "AUPR out": lambda figures: figures.aupr_outside_positive,
@@ -31,6 +45,8 @@ def write_report(comparison: Comparison, runs: Mapping[str, Run], output: Path) 
     for name, content in files.items():
         (output / name).write_bytes(content)
     lines = [*_head(comparison), *_classification(comparison), *_detection(comparison), *_temperatures(comparison)]
+    if "cifar10" in comparison.config.data:
+        lines += [*PAPER.splitlines(), ""]
     atomic.write_text(output / PAGE_FILE, "\n".join([*lines, *_shown(files)]) + "\n")
 
 

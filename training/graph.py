@@ -40,7 +40,7 @@ def to_onnx(served: ServedClassifier, image: ImageSpec) -> bytes:
     """The graph as one ONNX file with N free, batch norms folded and nothing in it about this machine."""
     stream = io.BytesIO()
     example = torch.zeros(2, image.height, image.width, 3, dtype=torch.uint8)
-    # The tracing exporter: the newer one takes thirty times as long and leaves shape arithmetic in pooling layers.
+    # The tracing exporter: the newer one takes far longer and leaves shape arithmetic in pooling layers.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it announces its own successor
         torch.onnx.export(
