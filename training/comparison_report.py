@@ -28,7 +28,7 @@ CIFAR-10 as inside set, DenseNet-BC-100 (its smallest network), 300 epochs; from
 | DisMax | 95.1 | 0.0045 | 90.0 | 98.0 | 98.4 | 99.9 |
 
 What differs, beside backbone and budget: its TinyImageNet and LSUN images were resized without antialiasing, which
-leaves artefacts that make them easy; its checkpoint and temperature were chosen on the test images, ours on held-out ones.
+leaves artefacts that make them easy; its checkpoint and temperature were chosen on test images, ours on held-out ones.
 """
 FIGURES: dict[str, Callable[[DetectionFigures], float]] = {
     "AUROC": lambda figures: figures.auroc_inside_positive,
