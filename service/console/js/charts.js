@@ -14,6 +14,8 @@ export function palette() {
   return new Proxy({}, { get: (_, name) => style.getPropertyValue(`--${name}`).trim() });
 }
 
+const TIMES = (_, values) => values.map((value) => new Date(1000 * value).toTimeString().slice(0, 8));
+
 export const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2, 1, 2]];
 export const LINE_COLOURS = ["set-1", "set-2", "set-3", "set-4", "set-5"];
 
@@ -61,6 +63,7 @@ export function axis(colours, more = {}) {
     font: "12px system-ui, sans-serif",
     grid: { stroke: colours.line, width: 1 },
     ticks: { show: false },
+    values: (_, values) => values.map((value) => String(value).replace("-", "−")),
     ...more,
   };
 }
@@ -72,7 +75,7 @@ export function timeChart(container, { series, height = 150, format, range, leve
     legend: { show: false },
     scales: { y: { range: range ?? ((_, low, high) => [0, Math.max(high * 1.1, 1e-9)]) } },
     axes: [
-      axis(colours, { size: 30, space: 80, grid: { show: false } }),
+      axis(colours, { size: 30, space: 80, grid: { show: false }, values: TIMES }),
       axis(colours, { size: 58, space: 32, values: (_, values) => values.map(format) }),
     ],
     series: [

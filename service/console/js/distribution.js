@@ -1,6 +1,7 @@
 // Arithmetic on score distributions: pure, knows no page and no network.
 
 const MAX_BINS_BEYOND = 60;
+const P_VALUE_EDGES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0];
 
 /** Share of a set below `score`, from its evenly spaced quantiles. */
 export function shareBelow(quantiles, score) {
@@ -51,4 +52,34 @@ export function bins(reference, otherQuantiles = []) {
 
 function binsBeyond(distance, width) {
   return Math.min(MAX_BINS_BEYOND, Math.ceil(distance / width) + 1);
+}
+
+/** What the drift report says of the window, as points (score, share below), rising. */
+export function windowSteps(drift, reference) {
+  const points = Object.entries(drift.score_quantiles ?? {}).map(([share, score]) => [score, Number(share)]);
+  let below = 0;
+  for (const [index, share] of (drift.p_value_shares ?? []).entries()) {
+    below += share;
+    const edge = P_VALUE_EDGES[index];
+    if (edge < 1) points.push([scoreAt(reference.quantiles, edge), below]);
+  }
+  points.sort((a, b) => a[0] - b[0]);
+  for (let index = 1; index < points.length; index += 1) points[index][1] = Math.max(points[index][1], points[index - 1][1]);
+  return points;
+}
+
+/** Share in each bin of a distribution known at some points only; straight lines between them. */
+export function sharesFromSteps(points, edges) {
+  if (points.length === 0) return edges.slice(1).map(() => 0);
+  const low = [edges[0] < points[0][0] ? edges[0] : points[0][0] - 1e-9, 0];
+  const last = points[points.length - 1];
+  const high = [Math.max(edges[edges.length - 1], last[0] + 1e-9), 1];
+  const all = [low, ...points, high];
+  const below = edges.map((edge) => {
+    const index = all.findIndex(([score]) => score >= edge);
+    if (index <= 0) return index === 0 ? 0 : 1;
+    const [[score0, share0], [score1, share1]] = [all[index - 1], all[index]];
+    return share0 + (score1 > score0 ? (edge - score0) / (score1 - score0) : 1) * (share1 - share0);
+  });
+  return below.slice(1).map((share, index) => share - below[index]);
 }

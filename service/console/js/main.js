@@ -17,9 +17,13 @@ const main = document.getElementById("main");
 const session = new Session();
 const views = { try: tryView, gate: gateView, live: liveView, models: modelsView, review: reviewView };
 const opened = new Map();
+const trouble = h("div", {});
+const nothing = h("div", { class: "sheet blank", hidden: true }, h("h2", {}, "No model is served"), h("p", {}, "Load one in ", h("a", { href: "#models" }, "Models"), "."));
 let shown = null;
+let hadModel = false;
 
 async function start() {
+  main.append(trouble, nothing);
   setUpCharts();
   setUpKey(load);
   addEventListener("hashchange", show);
@@ -37,16 +41,24 @@ async function load() {
     await session.refresh();
   } catch (failure) {
     hideShown();
-    fill(main, failurePanel(failure, load));
+    fill(trouble, failurePanel(failure, load));
     return;
   }
-  if (main.querySelector(":scope > .notice")) fill(main);
+  fill(trouble);
   show();
 }
 
 function show() {
   const name = location.hash.slice(1) in views ? location.hash.slice(1) : "try";
-  if (!session.model) return fill(main, h("p", { class: "empty" }, "No model is served."));
+  showNothing(!session.model && name !== "models");
+  if (!nothing.hidden) hideShown();
+  else showView(name);
+  for (const link of document.querySelectorAll(".tabs a"))
+    link.hash === `#${name}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  document.title = `${name[0].toUpperCase()}${name.slice(1)} · Portcullis`;
+}
+
+function showView(name) {
   if (!opened.has(name)) {
     opened.set(name, views[name](session));
     main.append(opened.get(name).root);
@@ -54,15 +66,18 @@ function show() {
   if (shown !== name) hideShown();
   shown = name;
   for (const [other, view] of opened) view.root.hidden = other !== name;
-  for (const link of document.querySelectorAll(".tabs a"))
-    link.hash === `#${name}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
-  document.title = `${name[0].toUpperCase()}${name.slice(1)} · Portcullis`;
   opened.get(name).show();
 }
 
 function hideShown() {
-  opened.get(shown)?.hide?.();
+  opened.get(shown)?.hide();
+  for (const view of opened.values()) view.root.hidden = true;
   shown = null;
+}
+
+/** Every model may be unloaded while the page is open; only the Models view has anything to say then. */
+function showNothing(isNothing) {
+  nothing.hidden = !isNothing;
 }
 
 function fillChoice() {
@@ -71,6 +86,8 @@ function fillChoice() {
     h("option", { value: model.name, selected: model.name === session.model?.name }, `${model.name} · v${model.default_version}`),
   );
   fill(choice, options);
+  if (hadModel && !session.model) show();
+  hadModel = session.model !== null;
 }
 
 async function checkHealth() {

@@ -4,13 +4,15 @@ import { getJson } from "./api.js";
 
 export class Session extends EventTarget {
   models = [];
+  refused = [];
   #name = null;
   #references = new Map();
 
   /** Ask again what is served; tells the views where anything changed. */
   async refresh(options = {}) {
     const before = JSON.stringify(this.models);
-    this.models = (await getJson("/v1/models", options)).models;
+    const { models, refused = [] } = await getJson("/v1/models", options);
+    Object.assign(this, { models, refused });
     if (JSON.stringify(this.models) !== before) this.dispatchEvent(new Event("models"));
   }
 

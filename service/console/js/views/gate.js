@@ -21,7 +21,7 @@ class GateView {
     this.outcome = h("div", { class: "outcome", role: "status" });
     this.content = h("div", {});
     this.root = h("section", { class: "view gate", "aria-label": "Gate" }, this.content);
-    session.addEventListener("models", () => this.root.hidden || this.#render());
+    session.addEventListener("models", () => this.root.hidden || !session.model || this.#render());
   }
 
   async show() {

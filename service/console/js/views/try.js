@@ -32,7 +32,7 @@ class TryView {
     addEventListener("paste", (event) => this.#isShown && this.#take(event.clipboardData?.files));
     for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => this.#dragged(event));
     addEventListener("dragleave", (event) => event.relatedTarget || this.zone.classList.remove("over"));
-    session.addEventListener("models", () => this.#isShown && this.#showExamples());
+    session.addEventListener("models", () => this.#isShown && session.model && this.#showExamples());
   }
 
   show() {
@@ -178,7 +178,7 @@ class Card {
         { class: "small figures" },
         `score ${scoreText(answer.score, width)} · threshold ${scoreText(answer.threshold, width)}`,
         answer.operating_point ? ` (${answer.operating_point})` : "",
-        ` · p = ${answer.p_value.toPrecision(3)}`,
+        ` · p = ${Number(answer.p_value.toPrecision(3))}`,
       ),
     );
     const { edges, shares } = bins(reference);
