@@ -67,7 +67,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     && groupadd --gid 10001 portcullis \
     && useradd --uid 10001 --gid portcullis --no-log-init --create-home portcullis \
     && install -d -o portcullis -g portcullis /workspace
-ENV PATH=/opt/portcullis/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/portcullis/bin:$PATH PYTHONUNBUFFERED=1 ORT_DISABLE_TELEMETRY=1
 WORKDIR /workspace
 USER 10001:10001
 ENTRYPOINT ["portcullis-train"]
@@ -86,6 +86,7 @@ COPY models/ /srv/models/
 ENV PATH=/opt/portcullis/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
+    ORT_DISABLE_TELEMETRY=1 \
     PORTCULLIS_HOST=0.0.0.0 \
     PORTCULLIS_PORT=8000 \
     PORTCULLIS_MODELS=/srv/models \
@@ -114,6 +115,7 @@ COPY models/ /srv/models/
 ENV PATH=/opt/portcullis/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
+    ORT_DISABLE_TELEMETRY=1 \
     PORTCULLIS_HOST=0.0.0.0 \
     PORTCULLIS_PORT=8000 \
     PORTCULLIS_MODELS=/srv/models \

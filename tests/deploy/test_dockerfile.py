@@ -90,6 +90,12 @@ def test_nobody_is_root(name):
     assert int(STAGES[name].all("USER")[-1].split(":")[0]) > 0
 
 
+@pytest.mark.parametrize("name", RUN)
+def test_onnx_runtime_sends_nothing_to_its_maker(name):
+    """Its Linux builds report usage over HTTPS unless this is set before they are loaded."""
+    assert STAGES[name].environment()["ORT_DISABLE_TELEMETRY"] == "1"
+
+
 @pytest.mark.parametrize("name", SERVING)
 def test_the_volume_is_the_runtime_directory_and_belongs_to_the_user(name):
     stage = STAGES[name]
