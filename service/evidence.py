@@ -17,13 +17,15 @@ of such R is one again, whatever the bets have to do with each other; here over 
 By linearity that mean is the Shiryaev-Roberts sum of the mixture: sum_s mean_b prod_(i=s..t) e_b,i =
 mean_b sum_s prod e_b,i. (To average the e of each image first would be another bet, spread anew at every image,
 and weaker.) Stop at T, the first R_T >= A: A P(T <= m) <= E[R_min(T,m)] <= E[min(T, m)], and with m without end
-E[T] >= A, or some streams never alarm, and then E[T] is infinite. To lower R at any time (the cap) keeps all this.
+E[T] >= A, or some streams never alarm, and then E[T] is infinite. To lower R at any time keeps all this: the cap, and
+the new beginning from R = 0 at the end of an alarm, so that A images on average lie before the next one as well.
 """
 
 import bisect
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,9 @@ STRANGERS_LEVEL = 0.1
 STRANGERS_BUDGET = 0.9
 """Of the chance of error, the part spent on the small p-values: strangers may come as a trickle, and a bound that is
 loose there costs images. A frozen camera is one event after the other, so the other bounds can afford to be loose."""
-MAX_THRESHOLD = 1e15
+MIN_THRESHOLD, MAX_THRESHOLD = 1e3, 1e15  # quiet traffic has an R of some tens: an alarm below 1000 would not end
+ALARM_END = 0.1
+"""An alarm ends when the evidence has fallen to this part of A; the evidence then begins anew."""
 HEADROOM = 1e6
 """Evidence stops growing at HEADROOM · A, so that an alarm ends soon after its cause."""
 MIN_BOUND = 0.005  # no bound is smaller, however coarse the kept ranks: with it no factor exceeds 1 + 0.4 / 0.005
@@ -50,14 +54,15 @@ BLOCK = 128  # images at once: the product of so many factors stays inside float
 
 
 class Detector:
-    """Evidence against one calibration set, and the alarm: on at R >= A, off again once R < √A."""
+    """Evidence against one calibration set, and the alarm: on at R >= A, off again once R < A / 10."""
 
     def __init__(self, calibration: CalibrationScores, threshold: float) -> None:
-        if not 1 < threshold <= MAX_THRESHOLD:
-            raise ValueError(f"expected an alarm threshold above 1 and at most {MAX_THRESHOLD:g}, got {threshold!r}")
+        if not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
+            expected = f"{MIN_THRESHOLD:g} to {MAX_THRESHOLD:g} images between false alarms"
+            raise ValueError(f"expected an alarm threshold of {expected}, got {threshold!r}")
         self.threshold = float(threshold)
-        self._events = _watch(calibration)
-        self._factors = self._events.factors()  # (outcome, bet)
+        self.events = _watch(calibration)
+        self._factors = self.events.factors()  # (outcome, bet)
         self.reset()
 
     def reset(self) -> None:
@@ -77,13 +82,14 @@ class Detector:
     def update(self, p_values: NDArray[np.floating[Any]]) -> None:
         """Take in p-values, oldest first. NaN counts as the strangest."""
         outcomes = self._outcomes(p_values)
-        for start in range(0, len(outcomes), BLOCK):
-            self._advance(outcomes[start : start + BLOCK])
+        start = 0
+        while start < len(outcomes):
+            start += self._advance(outcomes[start : start + BLOCK])
 
     def to_dict(self) -> dict[str, Any]:
         """The state for a JSON file, so that a restart does not reset it."""
         return {
-            "fingerprint": self._events.fingerprint,
+            "fingerprint": self.events.fingerprint,
             "evidence": self._evidence.tolist(),
             "num_images": self.num_images,
             "num_alarms": self.num_alarms,
@@ -96,7 +102,7 @@ class Detector:
         """The detector as it was; ValueError where the state is damaged or of another calibration set."""
         detector = cls(calibration, threshold)
         try:
-            if state["fingerprint"] != detector._events.fingerprint:
+            if state["fingerprint"] != detector.events.fingerprint:
                 raise ValueError("expected evidence of the same calibration set and levels, got that of others")
             evidence = np.asarray(state["evidence"], dtype=np.float64)
             if evidence.shape != detector._evidence.shape or not np.all((evidence >= 0) & np.isfinite(evidence)):
@@ -116,36 +122,47 @@ class Detector:
         """Which events each p-value is: a row number of the factors. In float32, as the ring keeps them: rounding
         both sides can only lose an event, never make one."""
         p_values = np.nan_to_num(np.asarray(p_values, dtype=np.float32).ravel(), nan=0.0)
-        not_low = np.searchsorted(self._events.low, p_values, side="right")  # level i is an event where i >= not_low
-        is_high = np.searchsorted(self._events.high, p_values, side="left")  # level i is an event where i < is_high
-        return not_low * (len(self._events.high) + 1) + is_high
+        not_low = np.searchsorted(self.events.low, p_values, side="right")  # level i is an event where i >= not_low
+        is_high = np.searchsorted(self.events.high, p_values, side="left")  # level i is an event where i < is_high
+        return not_low * (len(self.events.high) + 1) + is_high
 
-    def _advance(self, outcomes: NDArray[np.intp]) -> None:
-        """R_t = P_t (1 + R_0 + sum_(s<t) 1 / P_s), P the running product: (1 + R) e unrolled, positive terms only."""
+    def _advance(self, outcomes: NDArray[np.intp]) -> int:
+        """Take in outcomes up to the end of an alarm, or all; how many.
+
+        R_t = P_t (1 + R_0 + sum_(s<t) 1 / P_s), P the running product: (1 + R) e unrolled, positive terms only.
+        """
         products = np.multiply.accumulate(self._factors[outcomes], axis=0)  # (image, bet)
         sums = np.empty_like(products)
         sums[0] = 1 + self._evidence
         np.divide(1.0, products[:-1], out=sums[1:])
         evidence = products * np.add.accumulate(sums, axis=0)
-        self._raise_or_end_alarm(evidence.mean(axis=1))
+        mean = evidence.mean(axis=1)
+        if not self.alarm:
+            self._raise_alarm(mean)
+        num_taken = len(outcomes)
         self._evidence = np.minimum(evidence[-1], HEADROOM * self.threshold)
-        self.num_images += len(outcomes)
+        if self.alarm and (end := self._end_of_alarm(mean)) is not None:
+            num_taken = end
+            self._evidence = np.zeros_like(self._evidence)
+            self.alarm = False
+        self.num_images += num_taken
+        return num_taken
 
-    def _raise_or_end_alarm(self, evidence: NDArray[np.float64]) -> None:
-        end = math.sqrt(self.threshold)
-        position = 0
-        while position < len(evidence):
-            turns = evidence[position:] < end if self.alarm else evidence[position:] >= self.threshold
-            first = int(turns.argmax())
-            if not turns[first]:
-                return
-            position += first + 1
-            self.alarm = not self.alarm
-            if self.alarm:
-                self.num_alarms += 1
-                self.alarm_raised_at = self.num_images + position
+    def _raise_alarm(self, evidence: NDArray[np.float64]) -> None:
+        reached = np.flatnonzero(evidence >= self.threshold)
+        if len(reached):
+            self.alarm = True
+            self.num_alarms += 1
+            self.alarm_raised_at = self.num_images + int(reached[0]) + 1
+
+    def _end_of_alarm(self, evidence: NDArray[np.float64]) -> int | None:
+        """How many images of the block the alarm that is on, perhaps raised in it, still takes."""
+        raised = max((self.alarm_raised_at or 0) - self.num_images, 0)
+        ended = np.flatnonzero(evidence[raised:] < ALARM_END * self.threshold)
+        return raised + int(ended[0]) + 1 if len(ended) else None
 
 
+@lru_cache(maxsize=1024)
 def share_bound(rank: int, num_images: int, confidence: float) -> float:
     """Quantile at `confidence` of Beta(rank, num_images + 1 - rank), the share of familiar images below that rank.
 
@@ -177,7 +194,7 @@ def _binomial_tail(successes: int, trials: int, probability: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Events:
+class Events:
     """p below `low[i]` has a share of at most `bounds[i]`, p above `high[j]` of at most `bounds[len(low) + j]`."""
 
     low: NDArray[np.float32]
@@ -197,7 +214,7 @@ class _Events:
         return np.hstack([1 - stake + stake * events / self.bounds for stake in STAKES])
 
 
-def _watch(calibration: CalibrationScores) -> _Events:
+def _watch(calibration: CalibrationScores) -> Events:
     """The events at LEVELS from either end, as far as this calibration set has ranks for them."""
     n = calibration.num_images
     ranks = calibration.ranks or range(1, n + 1)
@@ -206,7 +223,7 @@ def _watch(calibration: CalibrationScores) -> _Events:
     low = sorted({bisect.bisect_right(ranks, rank) - 1 for rank in wanted})
     high = sorted({bisect.bisect_left(ranks, n + 1 - rank) for rank in wanted} - {len(ranks) - 1})
     from_the_end = [ranks[i] for i in low] + [n + 1 - ranks[i] for i in high]
-    return _Events(
+    return Events(
         low=np.array([gate.p_value(calibration.scores[i], calibration) for i in low], dtype=np.float32),
         high=np.array([gate.p_value(calibration.scores[i], calibration) for i in high], dtype=np.float32),
         bounds=_bounds(from_the_end, sum(ranks[i] <= STRANGERS_LEVEL * (n + 1) for i in low), n),

@@ -1,0 +1,151 @@
+"""Streams of scores, undrifted and drifted, and how a detector fares on them. For bench.drift and the tests."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from service.bundle import CalibrationScores, load_bundle
+from service.evidence import Detector
+
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+NOISE = 65  # grey levels: gives a TNR@TPR95 of about 0.63
+SHIFT = 1.6449 + 0.2533  # of one normal score against another, in deviations: TNR@TPR95 is 0.6
+
+Scores = NDArray[np.float64]
+Source = Callable[[Generator, int, int], tuple[Scores, Scores]]
+"""(random, num_inside, num_outside) → fresh scores of inside and of outside images, independent draws."""
+
+
+def normal_scores(random: Generator, num_inside: int, num_outside: int) -> tuple[Scores, Scores]:
+    """Two normal distributions, as far apart as a TNR@TPR95 of 60 % says."""
+    return random.normal(size=num_inside), random.normal(size=num_outside) - SHIFT
+
+
+def fashion_scores(directory: Path = FASHION_MNIST) -> tuple[Scores, Scores]:
+    """Real images: what 30 principal components leave of clothes at 14 x 14, and of the same with a noisy sensor.
+
+    10,000 images give the components; the scores are of 25,000 others as they are and 25,000 with noise.
+    """
+    packed = gzip.decompress((directory / "train-images-idx3-ubyte.gz").read_bytes())
+    images = np.frombuffer(packed, np.uint8, offset=16).reshape(60_000, 14, 2, 14, 2).mean((2, 4), dtype=np.float32)
+    images = images.reshape(60_000, -1)
+    noise = np.random.default_rng(0).normal(0, NOISE, (25_000, images.shape[1]))
+    centre = _unit(images[:10_000]).mean(axis=0)
+    _, vectors = np.linalg.eigh(np.cov((_unit(images[:10_000]) - centre).T))
+    basis = vectors[:, -30:]
+    noisy = np.clip(images[35_000:] + noise, 0, 255)
+    return _familiarity(images[10_000:35_000], centre, basis), _familiarity(noisy, centre, basis)
+
+
+def drawn_from(inside: Scores, outside: Scores) -> Source:
+    """Draws without replacement from the scores of real images."""
+
+    def draw(random: Generator, num_inside: int, num_outside: int) -> tuple[Scores, Scores]:
+        return random.choice(inside, num_inside, replace=False), random.choice(outside, num_outside, replace=True)
+
+    return draw
+
+
+def bundle_scores(path: Path) -> dict[str, tuple[Scores, Scores]]:
+    """A real model's inside scores against those of each outside set, from the manifest of its bundle."""
+    manifest = load_bundle(path).manifest
+    inside = np.array(manifest.calibration.scores)
+    sets = manifest.figures.outside.items()
+    return {name: (inside, np.array(figures.score_quantiles)) for name, figures in sets if figures.score_quantiles}
+
+
+def tnr_at_tpr95(inside: Scores, outside: Scores) -> float:
+    return float((outside < np.quantile(inside, 0.05, method="lower")).mean())
+
+
+def new_detector(calibration: Scores, threshold: float) -> Detector:
+    ordered = tuple(np.sort(calibration).tolist())
+    return Detector(CalibrationScores(num_images=len(ordered), scores=ordered), threshold)
+
+
+def p_values(scores: Scores, calibration: Scores) -> Scores:
+    """As gate.p_value, many at once."""
+    return (1 + np.searchsorted(np.sort(calibration), scores, side="right")) / (len(calibration) + 1)
+
+
+def images_to_false_alarm(random: Generator, source: Source, n: int, threshold: float, cap: int) -> int:
+    """Length of an undrifted stream against a calibration set of its own; `cap` where there is no alarm until then."""
+    inside, _ = source(random, n + cap, 0)
+    detector = new_detector(inside[:n], threshold)
+    for start in range(0, cap, 5000):
+        detector.update(p_values(inside[n + start : n + start + 5000], inside[:n]))
+        if detector.alarm_raised_at is not None:
+            return detector.alarm_raised_at
+    return cap
+
+
+def images_to_alarm(
+    random: Generator, source: Source, n: int, threshold: float, outside_share: float, num_before: int = 500
+) -> int:
+    """Images from the moment a stream turns until the alarm; 10,000 where there is none in 3000."""
+    is_outside = random.random(3000) < outside_share
+    inside, outside = source(random, n + num_before + int((~is_outside).sum()), int(is_outside.sum()))
+    detector = new_detector(inside[:n], threshold)
+    detector.update(p_values(inside[n : n + num_before], inside[:n]))
+    if detector.alarm_raised_at is not None:  # a false alarm before the turn must not count as a find
+        detector.reset()
+    num_images, turned = detector.num_images, np.empty(len(is_outside))
+    turned[is_outside], turned[~is_outside] = outside, inside[n + num_before :]
+    for start in range(0, len(turned), 300):
+        detector.update(p_values(turned[start : start + 300], inside[:n]))
+        if detector.alarm_raised_at is not None:
+            return detector.alarm_raised_at - num_images
+    return 10_000
+
+
+def edge_of_the_null(random: Generator, detector: Detector, num_images: int) -> Scores:
+    """p-values with as many small ones as the null permits, at all levels at once: the hardest undrifted stream."""
+    low = [0.0, *detector.events.low, 1.0]
+    bounds = [0.0, *detector.events.bounds[: len(detector.events.low)], 1.0]
+    return np.interp(random.random(num_images), bounds, low)
+
+
+def images_until_frozen_is_seen(p_value: float, n: int, threshold: float) -> int:
+    detector = new_detector(np.arange(float(n)), threshold)
+    detector.update(np.full(3000, p_value))
+    return detector.alarm_raised_at or 10_000
+
+
+def images_until_alarm_ends(random: Generator, n: int, threshold: float, num_drifted: int) -> int:
+    """Undrifted images after a long drift of 20 % until the alarm is off."""
+    inside, outside = normal_scores(random, n + 50_000, num_drifted)
+    calibration, fresh = inside[:n], inside[n:]
+    detector = new_detector(calibration, threshold)
+    mixed = np.where(random.random(num_drifted) < 0.2, outside, random.normal(size=num_drifted))
+    detector.update(p_values(mixed, calibration))
+    for start in range(0, len(fresh), 100):
+        if not detector.alarm:
+            return start
+        detector.update(p_values(fresh[start : start + 100], calibration))
+    return 50_000
+
+
+def share_of_exceeded_bounds(random: Generator, n: int, num_sets: int) -> float:
+    """Share of calibration sets for which the true share of some event is above its bound."""
+    events = new_detector(np.arange(float(n)), 1e6).events
+    low_ranks = np.rint(events.low * (n + 1)).astype(int) - 1
+    high_ranks = np.rint(events.high * (n + 1)).astype(int) - 1
+    exceeded = 0
+    for _ in range(num_sets):
+        ordered = np.sort(random.random(n))  # of a uniform score the share below c is c
+        shares = np.concatenate([ordered[low_ranks - 1], 1 - ordered[high_ranks]])  # p above that of rank j: from j + 1
+        exceeded += bool((shares > events.bounds).any())
+    return exceeded / num_sets
+
+
+def _unit(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    return images / np.linalg.norm(images, axis=1, keepdims=True)
+
+
+def _familiarity(images: NDArray[np.float32], centre: NDArray[np.float32], basis: NDArray[np.float32]) -> Scores:
+    rest = _unit(images) - centre
+    return -np.linalg.norm(rest - (rest @ basis) @ basis.T, axis=1).astype(np.float64)

@@ -1,0 +1,250 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bench import drift_streams as streams
+from service import evidence, gate
+from service.bundle import CalibrationScores
+from service.evidence import Detector, share_bound
+
+
+def detector_of(n: int = 1000, threshold: float = 1e4) -> Detector:
+    return streams.new_detector(np.arange(float(n)), threshold)
+
+
+def factors_by_definition(p_value: float, detector: Detector) -> list[float]:
+    """e of every bet as the likelihood ratio of METHODS: a share of u + f (1 - u) against one of u."""
+    is_event = [p_value < edge for edge in detector.events.low] + [p_value > edge for edge in detector.events.high]
+    factors = []
+    for stake in evidence.STAKES:
+        for event, u in zip(is_event, detector.events.bounds, strict=True):
+            share = u + stake * (1 - u)
+            factors.append(share / u if event else (1 - share) / (1 - u))
+    return factors
+
+
+@given(st.data(), st.integers(1, 3000), st.floats(0.9, 0.999999))
+@settings(max_examples=200, deadline=None)
+def test_the_bound_is_the_quantile_of_the_beta_distribution(data, n, confidence):
+    rank = data.draw(st.integers(1, n))
+    assert share_bound(rank, n, confidence) == pytest.approx(stats.beta.ppf(confidence, rank, n + 1 - rank), rel=1e-9)
+
+
+def test_the_bound_is_the_gates_own():
+    assert share_bound(50, 1000, 0.95) == pytest.approx(gate.rejected_share_bound(50, 1000, 0.95), rel=1e-12)
+    assert share_bound(750_000, 1_000_000, 0.9999) == pytest.approx(stats.beta.ppf(0.9999, 750_000, 250_001), rel=1e-9)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 128, 129, 1000])
+def test_the_evidence_is_the_plain_recursion_whatever_the_chunks(chunk):
+    p_values = np.float32(np.random.default_rng(0).beta(0.7, 1.0, size=1000))
+    detector = detector_of(threshold=1e15)
+    plain = [0.0] * len(factors_by_definition(0.5, detector))
+    for start in range(0, len(p_values), chunk):
+        detector.update(p_values[start : start + chunk])
+        for p in p_values[start : start + chunk]:
+            plain = [(1 + r) * e for r, e in zip(plain, factors_by_definition(p, detector), strict=True)]
+        assert detector.evidence_log10 == pytest.approx(math.log10(max(np.mean(plain), 1)), abs=1e-9)
+    assert detector.num_images == 1000
+    assert detector.evidence_log10 > 3  # the comparison was not of nothing with nothing
+
+
+def test_the_mean_over_bets_is_the_sum_over_start_times_of_the_mixture():
+    p_values = np.random.default_rng(1).random(40) ** 2
+    detector = detector_of()
+    detector.update(p_values)
+    factors = np.array([factors_by_definition(np.float32(p), detector) for p in p_values])
+    mixtures = [factors[start:].prod(axis=0).mean() for start in range(len(p_values))]  # one e-process a start
+    assert detector.evidence_log10 == pytest.approx(math.log10(sum(mixtures)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 19, 100, 1000])
+def test_no_bet_gains_while_the_shares_are_within_their_bounds(n):
+    """Fair at the bound itself, and losing below it."""
+    detector = detector_of(n)
+    bounds = np.tile(detector.events.bounds, len(evidence.STAKES))
+    hit = detector._factors.max(axis=0)
+    miss = detector._factors.min(axis=0)
+    assert np.all(hit > miss)
+    np.testing.assert_allclose(bounds * hit + (1 - bounds) * miss, 1, rtol=1e-12)
+
+
+def continuous(random, size):
+    return random.gumbel(size=size)
+
+
+def tied(random, size):
+    return np.floor(random.exponential(3, size=size))  # a handful of values
+
+
+@pytest.mark.parametrize("max_kept", [10_000, 40], ids=["every score kept", "40 ranks kept"])
+@pytest.mark.parametrize("draw", [continuous, tied])
+def test_the_bounds_hold_at_once_with_their_confidence_for_any_scores(draw, max_kept):
+    random = np.random.default_rng(7)
+    population = np.sort(draw(random, 20_000))
+    num_sets, num_exceeded = 400, 0
+    for _ in range(num_sets):
+        calibration = gate.summarise(random.choice(population, 500).tolist(), max_kept)
+        events = Detector(calibration, 1e4).events
+        values = [gate.p_value(score, calibration) for score in calibration.scores]
+        of_p = np.array([1 / 501, *values])  # p-value of a score by the number of kept scores at or below it
+        if calibration.ranks is not None:
+            of_p[0] = gate.p_value(-math.inf, calibration)
+        p_values = of_p[np.searchsorted(calibration.scores, population, side="right")].astype(np.float32)
+        shares = [(p_values < edge).mean() for edge in events.low] + [(p_values > edge).mean() for edge in events.high]
+        num_exceeded += bool(np.any(np.array(shares) > events.bounds))
+    assert num_exceeded <= stats.binom.ppf(0.999, num_sets, 1 - evidence.CONFIDENCE)
+
+
+def test_with_a_threshold_of_10_000_undrifted_streams_run_for_at_least_so_many_images():
+    """200 streams, each against a calibration set of its own; one without an alarm counts as the 12,000 watched."""
+    random = np.random.default_rng(11)
+    runs = [streams.images_to_false_alarm(random, streams.normal_scores, 1000, 1e4, 12_000) for _ in range(200)]
+    assert np.mean(runs) >= 10_000
+
+
+def test_even_at_the_edge_of_the_null_the_mean_run_is_at_least_the_threshold():
+    """Every share as large as permitted: here the bets are fair, and a factor of two in the evidence would show."""
+    random, runs = np.random.default_rng(12), []
+    for _ in range(200):
+        detector = detector_of(threshold=1e3)
+        while detector.alarm_raised_at is None:
+            detector.update(streams.edge_of_the_null(random, detector, 2000))
+        runs.append(detector.alarm_raised_at)
+    assert 1e3 <= np.mean(runs) <= 1e4
+
+
+def test_many_undrifted_images_do_not_drown_a_small_calibration_set_in_alarms():
+    """The bench runs 10 million a set (docs/drift.md); here 20 sets with 50,000 each, at the strictest A."""
+    random, num_alarms = np.random.default_rng(13), 0
+    for _ in range(20):
+        calibration = random.normal(size=1000)
+        detector = streams.new_detector(calibration, 1e4)
+        detector.update(streams.p_values(random.normal(size=50_000), calibration))
+        num_alarms += detector.num_alarms
+    assert num_alarms <= 20 * 50_000 / 1e4
+
+
+@pytest.mark.parametrize("n", [1000, 5000])
+def test_a_stream_that_turns_a_fifth_outside_fires_within_300_images(n):
+    random = np.random.default_rng(14)
+    delays = [streams.images_to_alarm(random, streams.normal_scores, n, 1e4, outside_share=0.2) for _ in range(400)]
+    assert np.mean(np.array(delays) <= 300) >= 0.95
+
+
+@pytest.mark.skipif(not streams.FASHION_MNIST.is_dir(), reason="Fashion-MNIST is not on this machine")
+def test_real_scores_fire_within_300_images_when_a_fifth_turns_noisy_and_not_before():
+    inside, outside = streams.fashion_scores()
+    assert 0.6 <= streams.tnr_at_tpr95(inside, outside) <= 0.65
+    random, source = np.random.default_rng(15), streams.drawn_from(inside, outside)
+    delays = [streams.images_to_alarm(random, source, 1000, 1e4, outside_share=0.2) for _ in range(200)]
+    assert np.mean(np.array(delays) <= 300) >= 0.95
+    runs = [streams.images_to_false_alarm(random, source, 1000, 1e4, 12_000) for _ in range(40)]
+    assert np.mean(runs) >= 10_000
+
+
+@pytest.mark.parametrize(("n", "num_images"), [(20, 700), (100, 250), (1000, 150)])
+def test_a_frozen_camera_fires_whatever_its_p_value(n, num_images):
+    delays = [streams.images_until_frozen_is_seen(k / (n + 1), n, 1e6) for k in range(1, n + 2, max(1, n // 100))]
+    assert max(delays) <= num_images
+
+
+def test_evidence_never_overflows_and_the_alarm_ends_after_its_cause():
+    random = np.random.default_rng(16)
+    calibration = random.normal(size=1000)
+    detector = streams.new_detector(calibration, 1e6)
+    detector.update(np.full(100_000, 1 / 1001))
+    assert detector.alarm
+    assert detector.num_alarms == 1
+    assert detector.alarm_raised_at < 10
+    assert 6 <= detector.evidence_log10 <= 12
+    detector.update(streams.p_values(random.normal(size=3000), calibration))
+    assert not detector.alarm
+    assert detector.num_alarms == 1
+
+
+def test_an_alarm_counts_even_where_it_ends_within_the_same_chunk():
+    detector = detector_of(threshold=1e3)
+    quiet = np.random.default_rng(17).random(3000)
+    detector.update(np.concatenate([np.full(20, 0.001), quiet, np.full(20, 0.001), quiet[::-1]]))
+    assert detector.num_alarms == 2
+    assert not detector.alarm
+    assert 3020 < detector.alarm_raised_at <= 3040
+
+
+def test_nan_is_the_strangest_p_value():
+    nan, smallest = detector_of(), detector_of()
+    nan.update(np.full(50, np.nan))
+    smallest.update(np.full(50, 1 / 1001))
+    assert nan.evidence_log10 == smallest.evidence_log10 > 4
+
+
+def test_rounding_to_the_rings_float32_makes_no_event():
+    """p-values a hair from an edge: what is an event in float32 is one in exact arithmetic too."""
+    n, detector = 1000, detector_of(1000)
+    ranks = [math.floor(level * (n + 1)) for level in evidence.LEVELS]
+    low, high = [(1 + k) / (n + 1) for k in ranks], sorted((n + 2 - k) / (n + 1) for k in ranks)
+    for edge in low + high:
+        for p in edge + np.array([-1e-7, -1e-8, -1e-12, 0, 1e-12, 1e-8, 1e-7]):
+            not_low, is_high = divmod(int(detector._outcomes(np.array([p]))[0]), len(high) + 1)
+            assert len(low) - not_low <= sum(p < e for e in low)
+            assert is_high <= sum(p > e for e in high)
+
+
+def test_a_restart_does_not_reset_it():
+    random = np.random.default_rng(18)
+    p_values = random.random(5000) ** 1.3
+    whole, restarted = detector_of(), detector_of()
+    for start in range(0, 5000, 640):
+        whole.update(p_values[start : start + 640])
+        state = json.loads(json.dumps(restarted.to_dict(), allow_nan=False))
+        restarted = Detector.from_dict(state, _calibration_of(1000), 1e4)
+        restarted.update(p_values[start : start + 640])
+    assert restarted.to_dict() == whole.to_dict()
+    assert whole.num_alarms > 0
+
+
+def test_a_swap_resets_it():
+    detector, fresh = detector_of(), detector_of()
+    detector.update(np.full(100, 0.001))
+    assert detector.alarm
+    with pytest.raises(ValueError, match="same calibration set"):
+        Detector.from_dict(detector.to_dict(), _calibration_of(999), 1e4)
+    detector.reset()
+    assert detector.to_dict() == fresh.to_dict()
+    assert detector.evidence_log10 == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"evidence": [1.0]},
+        {"evidence": [-1.0] * 28},
+        {"evidence": [math.inf] * 28},
+        {"evidence": "many"},
+        {"num_images": None},
+        {"num_images": "x"},
+    ],
+)
+def test_a_damaged_state_is_refused(damage):
+    state = detector_of().to_dict()
+    with pytest.raises(ValueError):
+        Detector.from_dict({**state, **damage}, _calibration_of(1000), 1e4)
+    with pytest.raises(ValueError, match="to_dict"):
+        lacking = {key: value for key, value in state.items() if key not in damage}
+        Detector.from_dict(lacking, _calibration_of(1000), 1e4)
+
+
+@pytest.mark.parametrize("threshold", [999, 0, -5, math.nan, math.inf, 1e16])
+def test_a_threshold_that_means_nothing_is_refused(threshold):
+    with pytest.raises(ValueError, match="threshold"):
+        detector_of(threshold=threshold)
+
+
+def _calibration_of(n: int) -> CalibrationScores:
+    return CalibrationScores(num_images=n, scores=tuple(map(float, range(n))))
