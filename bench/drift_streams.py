@@ -102,6 +102,17 @@ def images_to_alarm(
     return 10_000
 
 
+def num_false_alarms(random: Generator, calibration: Scores, threshold: float, num_images: int) -> int:
+    """Alarms on undrifted images, the detector reset after each: one that stays on must not count as one only."""
+    detector, num_alarms = new_detector(calibration, threshold), 0
+    for _ in range(num_images // 1000):
+        detector.update(p_values(random.normal(size=1000), calibration))
+        if detector.alarm_raised_at is not None:
+            num_alarms += 1
+            detector.reset()
+    return num_alarms
+
+
 def edge_of_the_null(random: Generator, detector: Detector, num_images: int) -> Scores:
     """p-values with as many small ones as the null permits, at all levels at once: the hardest undrifted stream."""
     low = [0.0, *detector.events.low, 1.0]

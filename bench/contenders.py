@@ -1,0 +1,59 @@
+"""Servers under test, each started in processes of its own and stopped again."""
+
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def portcullis(models: Path, *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Our own service with everything on; yields its address and its supervisor."""
+    with tempfile.TemporaryDirectory() as runtime, tempfile.TemporaryFile("w") as log:
+        command = [sys.executable, "-m", "service", "serve", "--models", str(models), "--port", "0"]
+        process = subprocess.Popen(
+            [*command, "--runtime-directory", runtime, *flags], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if match := re.search(r"is ready on (http://\S+)", line):
+                    yield match.group(1), process
+                    break
+            else:
+                raise RuntimeError("the service did not start")
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """Process ids of the workers."""
+    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(pid) for pid in text.split()]
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert match is not None
+    return int(match.group(1)) * 1024
+
+
+def wait_until_ready(url: str, seconds: float = 60) -> None:
+    """Poll a URL until it answers 200."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(url, timeout=1) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError(f"{url} did not become ready within {seconds:.0f} s")
