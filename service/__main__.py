@@ -1,12 +1,23 @@
-"""The command line of the service: `portcullis <command>`."""
+"""The command line: `portcullis <command>`. `serve` is here; what talks to a service is in service.commands."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from service import __version__, logs, settings
+from service.commands import models, predict, review, score
 from service.errors import PortcullisError
 
+OVERVIEW = """a first walk:
+  portcullis serve                            serve the bundles in models/
+  portcullis predict photo.jpg                ask it, from another terminal
+  portcullis score photos/ --out scores.csv   a whole folder
+  portcullis models                           what is served
+  portcullis gate --set accept99 --key …      reject less, at once and in every worker
+
+`portcullis <command> --help` shows more.
+"""
 EXAMPLES = """examples:
   portcullis serve                                   serve the newest version of every bundle in models/
   portcullis serve --gate accept99 --port 9000       reject less: at most 1 % of familiar images
@@ -20,7 +31,10 @@ every setting is a flag, a PORTCULLIS_* variable and a key of the TOML file; fla
 def build_parser() -> argparse.ArgumentParser:
     """The commands and their flags."""
     parser = argparse.ArgumentParser(
-        prog="portcullis", description="An image-classification server that knows when not to answer."
+        prog="portcullis",
+        description="An image-classification server that knows when not to answer.",
+        epilog=OVERVIEW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"portcullis {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
@@ -33,6 +47,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     settings.add_flags(serve)
     serve.set_defaults(run=_serve)
+    predict.add_command(commands)
+    score.add_command(commands)
+    models.add_commands(commands)
+    review.add_command(commands)
     return parser
 
 
@@ -63,6 +81,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PortcullisError as error:
         print(f"portcullis: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("portcullis: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has left: `portcullis predict … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, Unpack
 
 import httpx
 
+from service.api.model_schemas import ScanResult
 from service.api.review_schemas import ReviewItem, ReviewPage
 from service.api.schemas import Answer, BatchEntry, GateInfo, ModelInfo
 from service.client import calls
@@ -76,6 +77,37 @@ class AsyncClient:
     ) -> GateInfo:
         """Change the gate in every worker: an operating point such as accept97.5, or an absolute score."""
         return await self._call(calls.set_gate(name, operating_point, threshold))
+
+    async def load(self, name: str, version: int) -> ModelInfo:
+        """Serve a version beside the default."""
+        return await self._call(calls.load(name, version))
+
+    async def swap(self, name: str, version: int | None = None, *, pin: bool | None = None) -> ModelInfo:
+        """Choose the version that answers; none: the newest."""
+        return await self._call(calls.swap(name, version, pin))
+
+    async def unload(self, name: str, version: int | None = None) -> None:
+        """Stop serving a model, or one version of it that is not the default."""
+        if version is None:
+            await self._call(calls.unload(name))
+        else:
+            await self._call(calls.unload_version(name, version))
+
+    async def rescan(self) -> ScanResult:
+        """Look for newer versions in the models directory and adopt them."""
+        return await self._call(calls.rescan())
+
+    async def start_shadow(self, name: str, version: int, share: float) -> ModelInfo:
+        """Show a candidate version a share of the traffic; its answers are compared, never returned."""
+        return await self._call(calls.start_shadow(name, version, share))
+
+    async def promote_shadow(self, name: str) -> ModelInfo:
+        """Let the candidate answer from now on."""
+        return await self._call(calls.promote_shadow(name))
+
+    async def drop_shadow(self, name: str) -> ModelInfo:
+        """Forget the candidate."""
+        return await self._call(calls.drop_shadow(name))
 
     async def review(self, **chosen: Unpack[Filter]) -> ReviewPage:
         """One page of the review queue, the strangest first."""

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from service.api.model_schemas import ScanResult, Unloaded
 from service.api.review_schemas import ReviewItem, ReviewPage
 from service.api.schemas import Answer, BatchAnswer, GateInfo, Health, ModelInfo, ModelList
 from service.client.failures import Unreadable
@@ -85,7 +86,7 @@ def as_model(model: type[Model]) -> Callable[[httpx.Response], Model]:
     return read
 
 
-def load(image: Image) -> tuple[str, bytes]:
+def read_image(image: Image) -> tuple[str, bytes]:
     """Name and bytes of an image; read whole, so that it can be sent again."""
     if isinstance(image, bytes):
         return "image", image
@@ -95,7 +96,7 @@ def load(image: Image) -> tuple[str, bytes]:
 
 
 def predict(image: Image, choice: Choice) -> Call[Answer]:
-    content = load(image)[1]
+    content = read_image(image)[1]
     return Call("POST", "/v1/predict", as_model(Answer), query=choice, content=content)
 
 
@@ -122,6 +123,41 @@ def gate(name: str) -> Call[GateInfo]:
 def set_gate(name: str, operating_point: str | None, threshold: float | None) -> Call[GateInfo]:
     change = {"operating_point": operating_point} if operating_point is not None else {"threshold": threshold}
     return Call("PUT", f"/v1/models/{_segment(name)}/gate", as_model(GateInfo), json=change)
+
+
+def rescan() -> Call[ScanResult]:
+    return Call("POST", "/v1/models/rescan", as_model(ScanResult))
+
+
+def load(name: str, version: int) -> Call[ModelInfo]:
+    return Call("POST", f"/v1/models/{_segment(name)}/versions/{version}", as_model(ModelInfo))
+
+
+def unload(name: str) -> Call[Unloaded]:
+    return Call("DELETE", f"/v1/models/{_segment(name)}", as_model(Unloaded), can_repeat=False)
+
+
+def unload_version(name: str, version: int) -> Call[ModelInfo]:
+    path = f"/v1/models/{_segment(name)}/versions/{version}"
+    return Call("DELETE", path, as_model(ModelInfo), can_repeat=False)
+
+
+def swap(name: str, version: int | None, pin: bool | None) -> Call[ModelInfo]:
+    change = {"version": version, "pin": pin}
+    return Call("PUT", f"/v1/models/{_segment(name)}/default", as_model(ModelInfo), json=change)
+
+
+def start_shadow(name: str, version: int, share: float) -> Call[ModelInfo]:
+    change = {"version": version, "share": share}
+    return Call("PUT", f"/v1/models/{_segment(name)}/shadow", as_model(ModelInfo), json=change)
+
+
+def drop_shadow(name: str) -> Call[ModelInfo]:
+    return Call("DELETE", f"/v1/models/{_segment(name)}/shadow", as_model(ModelInfo), can_repeat=False)
+
+
+def promote_shadow(name: str) -> Call[ModelInfo]:
+    return Call("POST", f"/v1/models/{_segment(name)}/shadow/promote", as_model(ModelInfo), can_repeat=False)
 
 
 def review(chosen: Filter) -> Call[ReviewPage]:

@@ -49,5 +49,5 @@ class Configuration:
         return {"base_url": self.url, "headers": headers, "timeout": timeout}
 
     def batch(self, images: Iterable[Image], choice: Choice) -> Conversation[list[BatchEntry]]:
-        files = [calls.load(image) for image in images]
+        files = [calls.read_image(image) for image in images]
         return converse_batch(files, choice, self.max_batch_files, self.max_batch_bytes, self.retries)
