@@ -156,6 +156,13 @@ def test_the_container_is_hardened_and_writes_only_to_its_volumes():
     assert writable == {stages()["gpu"].environment()[f"{PREFIX}RUNTIME_DIRECTORY"], "/tmp"}
 
 
+def test_the_runtime_volume_holds_a_full_review_queue():
+    """A pod whose volume grows beyond its limit is evicted."""
+    volumes = resource("base/deployment.yaml")["spec"]["template"]["spec"]["volumes"]
+    (limit,) = [volume["emptyDir"]["sizeLimit"] for volume in volumes if volume["name"] == "runtime"]
+    assert int(limit.removesuffix("Gi")) * 1024**3 > 2 * load({}, {}).review_max_bytes
+
+
 def test_probes_ask_for_what_they_are_meant_to():
     (container,) = resource("base/deployment.yaml")["spec"]["template"]["spec"]["containers"]
     paths = {name: container[name]["httpGet"]["path"] for name in container if name.endswith("Probe")}
