@@ -15,38 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.errors import PortcullisError
-from training import flags, host
-from training.flags import Parser
+from training import flags, grammar, host
 from training.recipes import RECIPES
 from training.runs import Run, create_run, open_run
 
 if TYPE_CHECKING:
     from training.evaluate import Evaluation
-
-logger = logging.getLogger("training")
-
-EXAMPLES = """\
-examples:
-  portcullis-train recipes                                    what can be trained
-  portcullis-train run --recipe digits                        the whole line, in under two minutes
-  portcullis-train fit --recipe cifar10-resnet9 --data npz:train.npz,test.npz --epochs 10 --name short
-  portcullis-train fit --resume runs/short                    go on after Ctrl-C or a crash
-  portcullis-train calibrate runs/short                       each stage again, alone
-  torchrun --nproc-per-node 4 -m training fit --recipe cifar10-wrn-28-10
-"""
-
-RUN_EXAMPLES = """\
-examples:
-  portcullis-train {command} --recipe digits
-  portcullis-train {command} --recipe digits --method softmax --name digits-softmax --seed 3
-  portcullis-train {command} --recipe fashion-mnist --data idx:/data/fashion --outside "noise:uniform shuffled"
-"""
-
-
-COMPARE_EXAMPLES = """\
-example (resumes where it stopped when given again):
-  portcullis-train compare --recipe cifar10-resnet9 --epochs 6 --seeds 0,1,2 --output docs/results/short
-"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     host.settle()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
-        namespace = flags.parse(_parser(), sys.argv[1:] if arguments is None else arguments)
+        namespace = flags.parse(grammar.build(COMMANDS), sys.argv[1:] if arguments is None else arguments)
         namespace.command(namespace)
     except PortcullisError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -74,78 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="portcullis-train", description="From images to a verified bundle.", epilog=EXAMPLES)
-    parser.set_defaults(parser=parser)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    run = _command(commands, "run", _run, "fit, calibrate, evaluate and export in one go", RUN_EXAMPLES)
-    flags.add_run_flags(run)
-    run.add_argument(
-        "--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written"
-    )
-    fit = _command(
-        commands, "fit", _fit, "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n"
-    )
-    flags.add_run_flags(fit)
-    fit.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this directory")
-    for name, function, text in (
-        ("calibrate", _calibrate, "fit the temperature and the gate of a trained run"),
-        ("evaluate", _evaluate, "measure a calibrated run, or its bundle as served, on test and outside images"),
-        ("export", _export, "write the bundle of an evaluated run, and prove that it can be served"),
-    ):
-        command = _command(commands, name, function, text, "example:\n  portcullis-train {command} runs/digits\n")
-        command.add_argument("run", type=Path, metavar="RUN", help="directory of the run, such as runs/digits")
-        if name == "evaluate":
-            command.add_argument(
-                "--bundle", type=Path, metavar="DIR", help="measure this bundle of the run as the service serves it"
-            )
-        if name == "export":
-            command.add_argument(
-                "--models", type=Path, default=flags.DEFAULT_MODELS, metavar="DIR", help="where bundles are written"
-            )
-    compare = _command(
-        commands,
-        "compare",
-        _compare,
-        "train twins that differ in their method alone, and tabulate them",
-        COMPARE_EXAMPLES,
-    )
-    flags.add_run_flags(compare)
-    compare.add_argument(
-        "--variants",
-        default="softmax,isomaxplus,dismax,dismax+fractional",
-        metavar="LIST",
-        help="methods by commas; +fractional adds the fractional regulariser (default: %(default)s)",
-    )
-    compare.add_argument("--seeds", default="0,1,2", metavar="LIST", help="seeds by commas (default: %(default)s)")
-    compare.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="where results.json, results.md and plots go"
-    )
-    recipes = _command(
-        commands,
-        "recipes",
-        _recipes,
-        "list the recipes, or show one",
-        "example:\n  portcullis-train {command} digits\n",
-    )
-    recipes.add_argument("name", nargs="?", help="show every field of this recipe")
-    return parser
-
-
-def _command(
-    commands: argparse._SubParsersAction[Parser],
-    name: str,
-    function: Callable[[argparse.Namespace], None],
-    text: str,
-    epilog: str,
-) -> Parser:
-    command = commands.add_parser(name, help=text, description=text, epilog=epilog.format(command=name))
-    command.set_defaults(command=function, parser=command)
-    return command
-
-
 def _fit(namespace: argparse.Namespace) -> None:
     if namespace.resume is not None:
+        flags.refuse_overrides(namespace)
         run = open_run(namespace.resume)
     else:
         run = create_run(namespace.runs, flags.config_of(namespace), overwrite=namespace.overwrite)
@@ -263,6 +168,16 @@ def _say(line: str) -> None:
 def _is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "run": _run,
+    "fit": _fit,
+    "calibrate": _calibrate,
+    "evaluate": _evaluate,
+    "export": _export,
+    "compare": _compare,
+    "recipes": _recipes,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -75,9 +75,8 @@ class _Fitting:
         self.num_epoch_steps = len(splits.train) // self.batch_size
         self.train_images = training_images(splits, config)
         self.augmentation_generator = torch.Generator()
-        self.epoch, self.step = 0, 0
+        self.epoch, self.step, self.epoch_seconds = 0, 0, 0.0
         self.sums = torch.zeros(5, dtype=torch.float64, device=process.device)
-        self.epoch_seconds = 0.0
         self.history: History = []
 
     def run_epoch(self, progress: Progress, interrupt: InterruptRequest) -> None:
@@ -91,7 +90,7 @@ class _Fitting:
             self._train_step(images, labels)
             self.step += 1
             self.epoch_seconds = time.perf_counter() - started
-            progress.advance(self.batch_size)
+            progress.advance(self.batch_size * self._cost(self.epoch))
             # Several processes can only agree to stop where all of them check.
             if self.step % CHECK_STEPS == 0 or self.step == self.num_epoch_steps or (is_alone and interrupt.is_set):
                 is_stopping = self._check(progress, interrupt)
@@ -156,7 +155,7 @@ class _Fitting:
         loss, accuracy = _figures(totals)
         if not math.isfinite(loss):
             raise FitError(self._describe_divergence())
-        progress.show(self.epoch + 1, self.config.epochs, loss, accuracy)
+        progress.show(self.epoch + 1, self.config.epochs, loss, accuracy, float(totals[IMAGES]) / self.epoch_seconds)
         return bool(totals[-1] > 0)
 
     def _describe_divergence(self) -> str:
@@ -191,10 +190,9 @@ class _Fitting:
 
     def _save(self) -> None:
         generators = self.process.gather(self.process.generator_state())
-        if not self.process.is_main:
-            return
-        checkpoint.save(self.run.checkpoint_path, self._state(generators))
-        atomic.write_text(self.run.history_path, json.dumps(self.history, indent=1) + "\n")
+        if self.process.is_main:
+            checkpoint.save(self.run.checkpoint_path, self._state(generators))
+            atomic.write_text(self.run.history_path, json.dumps(self.history, indent=1) + "\n")
 
     def _state(self, generators: list[Tensor]) -> Checkpoint:
         return Checkpoint(
@@ -239,10 +237,12 @@ class _Fitting:
         """The bar and the TensorBoard log of the main process."""
         if not self.process.is_main:
             return NoProgress()
-        num_epoch_images = self.num_epoch_steps * self.batch_size
-        num_done = self.epoch * num_epoch_images + self.step * self.batch_size
-        directory = self.run.directory / "tensorboard"
-        return Progress(directory, self.config.epochs * num_epoch_images, num_done, self.epoch, is_shown=is_shown)
+        work = [self._cost(epoch) * self.num_epoch_steps * self.batch_size for epoch in range(self.config.epochs)]
+        done = sum(work[: self.epoch]) + self.step * self.batch_size * self._cost(self.epoch)
+        return Progress(self.run.directory / "tensorboard", sum(work), done, self.epoch, is_shown=is_shown)
+
+    def _cost(self, epoch: int) -> float:
+        return schedule.relative_cost(self.config, epoch, self.splits.image_spec.height, self.splits.image_spec.width)
 
 
 def _figures(totals: Tensor) -> tuple[float, float]:

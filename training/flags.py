@@ -17,7 +17,6 @@ from training.recipes import RECIPES, RunConfig, make_config
 from training.runs import read_config
 
 DEFAULT_RUNS = Path("runs")
-DEFAULT_MODELS = Path("models")
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,14 +58,21 @@ def config_of(namespace: argparse.Namespace) -> RunConfig:
     """The recipe with the flags that were given laid over it."""
     if namespace.recipe is None:
         raise ConfigError(f"--recipe NAME is needed; one of {', '.join(RECIPES)}, or a config.json")
-    given = {
-        name: value for name in RunConfig.model_fields if (value := getattr(namespace, f"field_{name}")) is not None
-    }
-    fields = {
-        **find_recipe(namespace.recipe).model_dump(),
-        **{name: _parsed(name, text) for name, text in given.items()},
-    }
-    return make_config(fields)
+    given = {name: _parsed(name, text) for name, text in _given(namespace).items()}
+    return make_config({**find_recipe(namespace.recipe).model_dump(), **given})
+
+
+def refuse_overrides(namespace: argparse.Namespace) -> None:
+    """A resumed run goes on with the config it was started with."""
+    given = [f"--{name.replace('_', '-')}" for name in _given(namespace)]
+    given += ["--recipe"] * (namespace.recipe is not None) + ["--overwrite"] * namespace.overwrite
+    if given:
+        raise ConfigError(f"--resume goes on with the config of the run as it is; {given[0]} cannot be given with it")
+
+
+def _given(namespace: argparse.Namespace) -> dict[str, Any]:
+    values = {name: getattr(namespace, f"field_{name}") for name in RunConfig.model_fields}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def find_recipe(name: str) -> RunConfig:

@@ -9,17 +9,18 @@ from types import TracebackType
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+# tqdm's own rate would be in units of work; ours is in images, and stands with the other figures.
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+
 
 class Progress:
-    """One bar over the whole fit, counted in images, so that it shows images/s and the time left."""
+    """One bar over the whole fit. It counts work, not images, so that the time left is right where sizes change."""
 
-    def __init__(
-        self, directory: Path, num_images: int, num_done: int, num_epochs_done: int, *, is_shown: bool
-    ) -> None:
+    def __init__(self, directory: Path, work: float, work_done: float, num_epochs_done: int, *, is_shown: bool) -> None:
         self._bar = tqdm(
-            total=num_images,
-            initial=num_done,
-            unit="img",
+            total=work,
+            initial=work_done,
+            bar_format=BAR,
             disable=not is_shown,
             dynamic_ncols=True,
             smoothing=0.05,
@@ -36,14 +37,16 @@ class Progress:
         self._bar.close()
         self._writer.close()
 
-    def advance(self, num_images: int) -> None:
+    def advance(self, work: float) -> None:
         """A step is done."""
-        self._bar.update(num_images)
+        self._bar.update(work)
 
-    def show(self, epoch: int, num_epochs: int, loss: float, accuracy: float) -> None:
+    def show(self, epoch: int, num_epochs: int, loss: float, accuracy: float, images_per_second: float) -> None:
         """Figures of the epoch so far."""
         self._bar.set_description(f"epoch {epoch}/{num_epochs}", refresh=False)
-        self._bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}", refresh=False)
+        self._bar.set_postfix_str(
+            f"loss {loss:.3f}, accuracy {accuracy:.1%}, {images_per_second:,.0f} images/s", refresh=False
+        )
 
     def log(self, row: dict[str, float]) -> None:
         """The figures of a finished epoch."""
@@ -63,10 +66,10 @@ class NoProgress(Progress):
     ) -> None:
         pass
 
-    def advance(self, num_images: int) -> None:
+    def advance(self, work: float) -> None:
         """Nothing."""
 
-    def show(self, epoch: int, num_epochs: int, loss: float, accuracy: float) -> None:
+    def show(self, epoch: int, num_epochs: int, loss: float, accuracy: float, images_per_second: float) -> None:
         """Nothing."""
 
     def log(self, row: dict[str, float]) -> None:

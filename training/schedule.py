@@ -23,6 +23,12 @@ def learning_rate(config: RunConfig, step: int, num_steps: int) -> float:
     return config.learning_rate / STEP_DIVISOR**num_passed
 
 
+def relative_cost(config: RunConfig, epoch: int, height: int, width: int) -> float:
+    """What an image of an epoch costs beside one of full size: its share of the pixels."""
+    pixels = image_pixels(config, epoch)
+    return 1.0 if pixels is None else pixels * pixels / (height * width)
+
+
 def image_pixels(config: RunConfig, epoch: int) -> int | None:
     """The side of the training images in an epoch where resizing is progressive; None: as they are."""
     for fraction, pixels in config.progressive_resizing or ():

@@ -54,6 +54,7 @@ REFUSED = {
     "no command": ([], "required: COMMAND"),
     "no such run": (["calibrate", "runs/none"], "no run at runs/none"),
     "nothing to resume": (["fit", "--resume", "runs/none"], "no run at runs/none"),
+    "resume with overrides": (["fit", "--resume", "runs/none", "--epochs", "3"], "--epochs cannot be given with it"),
     "no gpu": (["fit", *TINY, "--device", "cuda"], "torch finds no GPU here"),
 }
 

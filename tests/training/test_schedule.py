@@ -3,7 +3,7 @@
 import pytest
 
 from training.recipes import RECIPES, RunConfig
-from training.schedule import image_pixels, learning_rate
+from training.schedule import image_pixels, learning_rate, relative_cost
 
 
 def test_the_paper_divides_by_ten_after_150_200_and_250_of_300_epochs():
@@ -31,3 +31,8 @@ def test_progressive_resizing_ends_at_the_size_of_the_images():
     config = RunConfig(epochs=10, progressive_resizing=((0.3, 16), (0.6, 24)))
     assert [image_pixels(config, epoch) for epoch in range(10)] == [16] * 3 + [24] * 3 + [None] * 4
     assert image_pixels(RunConfig(), 0) is None
+
+
+def test_smaller_images_are_counted_as_less_work():
+    config = RunConfig(epochs=10, progressive_resizing=((0.5, 16),))
+    assert relative_cost(config, 0, 32, 32) == 0.25 and relative_cost(config, 9, 32, 32) == 1

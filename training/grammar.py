@@ -1,0 +1,87 @@
+"""The commands and their flags, with help that teaches by example. It knows no command's work, only its words."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from training.flags import Parser, add_run_flags
+
+DEFAULT_MODELS = Path("models")
+
+EXAMPLES = """\
+examples:
+  portcullis-train recipes                                    what can be trained
+  portcullis-train run --recipe digits                        the whole line, in under two minutes
+  portcullis-train fit --recipe cifar10-resnet9 --data npz:train.npz,test.npz --epochs 10 --name short
+  portcullis-train fit --resume runs/short                    go on after Ctrl-C or a crash
+  portcullis-train calibrate runs/short                       each stage again, alone
+  torchrun --nproc-per-node 4 -m training fit --recipe cifar10-wrn-28-10
+"""
+
+RUN_EXAMPLES = """\
+examples:
+  portcullis-train {command} --recipe digits
+  portcullis-train {command} --recipe digits --method softmax --name digits-softmax --seed 3
+  portcullis-train {command} --recipe fashion-mnist --data idx:/data/fashion --outside "noise:uniform shuffled"
+"""
+
+COMPARE_EXAMPLES = """\
+example (resumes where it stopped when given again):
+  portcullis-train compare --recipe cifar10-resnet9 --epochs 6 --seeds 0,1,2 --output docs/results/short
+"""
+
+ONE_RUN_EXAMPLE = "example:\n  portcullis-train {command} runs/digits\n"
+
+Commands = Mapping[str, Callable[[argparse.Namespace], None]]
+
+
+def build(functions: Commands) -> Parser:
+    """The parser of the whole command line; each command sets `command` to its function."""
+    parser = Parser(prog="portcullis-train", description="From images to a verified bundle.", epilog=EXAMPLES)
+    parser.set_defaults(parser=parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+
+    def add(name: str, text: str, epilog: str = ONE_RUN_EXAMPLE) -> Parser:
+        command = commands.add_parser(name, help=text, description=text, epilog=epilog.format(command=name))
+        command.set_defaults(command=functions[name], parser=command)
+        return command
+
+    run = add("run", "fit, calibrate, evaluate and export in one go", RUN_EXAMPLES)
+    add_run_flags(run)
+    _add_models(run)
+    fit = add("fit", "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n")
+    add_run_flags(fit)
+    fit.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this directory")
+    _add_run(add("calibrate", "fit the temperature and the gate of a trained run"))
+    evaluate = _add_run(add("evaluate", "measure a run, or its bundle as served, on test and outside images"))
+    evaluate.add_argument("--bundle", type=Path, metavar="DIR", help="measure this bundle as the service serves it")
+    _add_models(_add_run(add("export", "write the bundle of an evaluated run, and prove that it can be served")))
+    _add_compare(add("compare", "train twins that differ in their method alone, and tabulate them", COMPARE_EXAMPLES))
+    recipes = add("recipes", "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")
+    recipes.add_argument("name", nargs="?", help="show every field of this recipe")
+    return parser
+
+
+def _add_run(command: Parser) -> Parser:
+    command.add_argument("run", type=Path, metavar="RUN", help="directory of the run, such as runs/digits")
+    return command
+
+
+def _add_models(command: Parser) -> None:
+    command.add_argument("--models", type=Path, default=DEFAULT_MODELS, metavar="DIR", help="where bundles are written")
+
+
+def _add_compare(command: Parser) -> None:
+    add_run_flags(command)
+    command.add_argument(
+        "--variants",
+        default="softmax,isomaxplus,dismax,dismax+fractional",
+        metavar="LIST",
+        help="methods by commas; +fractional adds the fractional regulariser (default: %(default)s)",
+    )
+    command.add_argument("--seeds", default="0,1,2", metavar="LIST", help="seeds by commas (default: %(default)s)")
+    command.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="where results.json, results.md and plots go"
+    )
