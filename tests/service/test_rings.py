@@ -250,9 +250,8 @@ def test_a_clock_set_back_does_not_make_old_answers_new(tmp_path):
         clock = 9000.0 + i if i < 20 else 1000.0 + i
         writers[i % 2].append(KEY, clock, float(i), 0.5, 0, False)
     window = read_window(find_rings(tmp_path), KEY, 20)
-    assert (
-        len(set(window.scores.tolist()) & set(range(20, 40))) >= 19
-    )  # at the jump itself the order is anybody's guess
+    # at the jump itself the order is anybody's guess
+    assert len(set(window.scores.tolist()) & set(range(20, 40))) >= 19
 
 
 def test_a_model_has_one_key_everywhere():
