@@ -17,6 +17,7 @@ export function palette() {
 const TIMES = (_, values) => values.map((value) => new Date(1000 * value).toTimeString().slice(0, 8));
 
 export const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2, 1, 2]];
+const family = () => getComputedStyle(document.body).fontFamily;
 export const LINE_COLOURS = ["set-1", "set-2", "set-3", "set-4", "set-5"];
 
 /** A chart that fills its container's width. `describe` gives uPlot's options without the size. */
@@ -60,7 +61,7 @@ export class Chart {
 export function axis(colours, more = {}) {
   return {
     stroke: colours.muted,
-    font: "12px system-ui, sans-serif",
+    font: `12px ${family()}`,
     grid: { stroke: colours.line, width: 1 },
     ticks: { show: false },
     values: (_, values) => values.map((value) => String(value).replace("-", "−")),
@@ -217,7 +218,7 @@ function dashedLine(ctx, x1, y1, x2, y2, colour) {
 }
 
 function label(ctx, text, x, y, align, colours) {
-  ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.font = `${11 * devicePixelRatio}px ${family()}`;
   ctx.fillStyle = colours.muted;
   ctx.textAlign = align;
   ctx.textBaseline = "bottom";

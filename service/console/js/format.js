@@ -1,7 +1,7 @@
 // Numbers and shares as people read them.
 
 const MINUS = "−";
-const THIN = " ";
+const THIN = "\u202f";
 
 /** A score or other plain number, with a real minus sign. */
 export function number(value, digits = 2) {

@@ -175,7 +175,7 @@ class GateView {
   #promiseText() {
     const point = this.reference.operating_points.find(({ name }) => name === this.inForce.operating_point);
     return point
-      ? `promised: at most ${percent(point.alpha)} on average, ${percent(point.rejected_share_bound)} with 95 % confidence`
+      ? `promised: at most ${percent(point.alpha)} on average, ${percent(point.rejected_share_bound)} with 95 % confidence`
       : "counted on the calibration images";
   }
 

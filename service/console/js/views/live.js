@@ -187,7 +187,7 @@ function tiles(drift, latest) {
   const [low, high] = drift.reject_ratio_interval;
   return [
     tile("images a second", number(latest.accepted + latest.rejected, 1), `${count(latest.numAnswered)} in all`),
-    tile("rejected", percent(drift.reject_ratio), `95 %: ${percent(low)} to ${percent(high)}`),
+    tile("rejected", percent(drift.reject_ratio), `95 %: ${percent(low)} to ${percent(high)}`),
     tile("evidence of drift", number(drift.evidence_log10, 1), `alarm at ${number(Math.log10(drift.threshold), 1)}`),
     tile("PSI", number(drift.psi, 2), `KS ${number(drift.ks, 2)}`),
     tile("latency", duration(latest.p50), `p99 ${duration(latest.p99)}`),

@@ -134,7 +134,7 @@ function insideSheet(version) {
     h("h2", {}, "Operating points"),
     rows.length === 0
       ? h("p", { class: "empty" }, "Too few calibration images to promise any.")
-      : scrolling("Operating points", table(["", "threshold", "familiar rejected, mean", "with 95 % confidence", "measured on test"], rows)),
+      : scrolling("Operating points", table(["", "threshold", "familiar rejected, mean", "with 95 % confidence", "measured on test"], rows)),
   );
 }
 
