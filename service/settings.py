@@ -133,7 +133,7 @@ class Settings(BaseModel):
     # -- drift -------------------------------------------------------------------------------------------------------
     drift_window: int = Field(2000, ge=50)
     """Images in the sliding window that PSI, KS and the ratios are computed over."""
-    drift_alarm_images: int = Field(1_000_000, ge=100)
+    drift_alarm_images: int = Field(1_000_000, ge=1000)
     """Images that pass between two false drift alarms, on average at the least."""
 
     # -- review queue ------------------------------------------------------------------------------------------------

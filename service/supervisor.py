@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import IO
 from service import bundle as bundles
 from service import devices, gate, settings
 from service.assignment import METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY, Assignment
+from service.drift_watch import DriftWatch
 from service.errors import PortcullisError, SettingsError
 from service.metrics import DIRECTORY_VARIABLE, forget_gauges
 from service.planning import plan
@@ -30,6 +32,7 @@ BACKLOG = 2048
 TICK_SECONDS = 0.5
 SETTLED_SECONDS = 5.0
 MAX_BACKOFF_SECONDS = 10.0
+STOP_DRIFT_SECONDS = 2.0
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._is_stopping = False
         self._was_ready = False
+        self._is_over = threading.Event()
 
     def run(self) -> int:
         """Serve; 0 after a clean stop."""
@@ -77,11 +81,15 @@ class Supervisor:
             ]
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_signal)
+            watching = threading.Thread(target=self._drift().run, args=(self._is_over,), name="drift", daemon=True)
+            watching.start()
             try:
                 self._watch(listener)
             finally:
                 self._stop()
                 listener.close()
+                self._is_over.set()
+                watching.join(STOP_DRIFT_SECONDS)
         return 0
 
     # -- before the workers ------------------------------------------------------------------------------------------
@@ -109,6 +117,16 @@ class Supervisor:
             state = plan(self._options.models, self._options.serve, self._options.gate, self._store.read())
             check(state, self._options)
             self._store.write(state)
+
+    def _drift(self) -> DriftWatch:
+        options = self._options
+        return DriftWatch(
+            options.models,
+            self._directory,
+            self._directory / RINGS_DIRECTORY,
+            options.drift_window,
+            options.drift_alarm_images,
+        )
 
     # -- while they run ----------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from service.assignment import METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECT
 from service.batcher import Limits
 from service.bundle import Bundle
 from service.changes import Changes
+from service.drift_reader import DriftReader
 from service.engine import Engine, EngineOptions
 from service.errors import PortcullisError
 from service.http_server import GuardedProtocol, Server
@@ -75,6 +76,7 @@ class Worker:
         self._watcher = Watcher(settings.models, settings.serve, self._changes, self._store, runtime)
         self._review = review_of(settings, self._metrics)
         self._tracing = tracing_of(settings, assignment.slot)
+        self._drift = DriftReader(runtime)
         self._is_ready = False
 
     async def run(self) -> None:
@@ -119,11 +121,14 @@ class Worker:
             store=self._store,
             changes=self._changes,
             watcher=self._watcher,
+            drift=self._drift,
             access=Access(Keys(settings.predict_keys), Keys(settings.admin_keys)),
             metrics=self._metrics,
             request_log=RequestLog(settings.log_requests_per_second, settings.log_format),
             expose_metrics=lambda: metrics.expose(
-                self._metrics_directory, metrics.ServedCollector(self._registry.describe)
+                self._metrics_directory,
+                metrics.ServedCollector(self._registry.describe),
+                metrics.DriftCollector(self._drift.reports),
             ),
             is_ready=lambda: self._is_ready,
             review=self._review,

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -12,8 +13,17 @@ import numpy as np
 from tests import tiny
 from tests.service.pictures import encode
 
+POLL_SECONDS = 0.02
 COLOURS = ((230, 20, 20), (20, 230, 20), (20, 20, 230), (128, 128, 128))
 TOLERANCE = 1e-4
+
+
+def eventually(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Wait until something comes true that another process brings about."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it did not come true within {seconds} s"
+        time.sleep(POLL_SECONDS)
 
 
 class Hammer:

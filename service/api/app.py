@@ -25,6 +25,7 @@ from service.api.documents import (
     describe,
     errors,
 )
+from service.api.drift import drift_router
 from service.api.front import Front, exchange_of
 from service.api.health import health_router
 from service.api.models import model_changes_router, models_router
@@ -46,6 +47,7 @@ def build_app(context: Context) -> Front:
     _add_bare(app, "/v1/predict", PredictRoute(context), Answer, "Classify one image", PREDICT_BODY)
     _add_bare(app, "/v1/predict/batch", BatchRoute(context), BatchAnswer, "Classify many images", BATCH_BODY)
     app.include_router(models_router(context), responses=READ_ERRORS)
+    app.include_router(drift_router(context), responses=READ_ERRORS)
     app.include_router(model_changes_router(context), responses=ADMIN_ERRORS)
     app.include_router(reference_router(context), responses=READ_ERRORS)
     app.include_router(console_router())

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from service.changes import Changes
+from service.drift_reader import DriftReader
 from service.keys import Access
 from service.logs import RequestLog
 from service.metrics import Metrics
@@ -24,6 +25,7 @@ class Context:
     store: StateStore
     changes: Changes
     watcher: Watcher
+    drift: DriftReader
     access: Access
     metrics: Metrics
     request_log: RequestLog

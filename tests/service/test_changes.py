@@ -3,13 +3,12 @@
 import json
 import re
 import shutil
-import time
 
 import httpx
 import pytest
 
 from tests import tiny
-from tests.hammer import Hammer
+from tests.hammer import Hammer, eventually
 from tests.running import ADMIN_KEY, RunningService
 from tests.service.pictures import RED
 
@@ -60,13 +59,6 @@ def add(directory, version, name="tiny"):
 def served(client):
     model = client.get("/v1/models/tiny").json()
     return model["default_version"], model["is_pinned"], [version["version"] for version in model["versions"]]
-
-
-def eventually(condition, seconds=15):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.02)
 
 
 def swaps(client, result, name="tiny"):

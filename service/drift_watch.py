@@ -1,0 +1,179 @@
+"""Follows the rings of all workers and keeps the evidence of drift, one detector a model. Lives in the supervisor.
+
+About once a second it reads what the workers answered since, and publishes all it knows in one file, replaced whole:
+the workers tell it to whoever asks, and after a restart the evidence goes on from there. A swap begins anew.
+"""
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service import drift
+from service.bundle import Manifest, load_bundle
+from service.drift import DriftReport, Window
+from service.drift_reader import DRIFT_FILE, DriftFile, DriftPoint, PublishedModel, read_drift_file
+from service.errors import BundleError
+from service.evidence import Detector
+from service.rings import RECORD, find_rings, model_key
+from service.state import StateStore, replace_durably
+
+logger = logging.getLogger(__name__)
+
+UPDATE_SECONDS = 1.0
+POINT_SECONDS = 2.0
+MAX_POINTS = 300
+
+
+@dataclass
+class _Tracked:
+    """One model while it is followed."""
+
+    manifest: Manifest
+    detector: Detector
+    recent: NDArray[np.void]  # the window's records, oldest first
+    num_rejected: int
+    history: list[DriftPoint]
+
+    def take(self, records: NDArray[np.void], window_size: int) -> None:
+        self.detector.update(records["p_value"])
+        self.num_rejected += int(np.count_nonzero(records["rejected"]))
+        self.recent = np.concatenate([self.recent, records])[-window_size:]
+
+    def report(self) -> DriftReport:
+        recent = self.recent
+        window = Window(recent["score"], recent["p_value"], recent["class_index"], recent["rejected"] != 0)
+        return drift.measure(window, self.manifest, self.detector)
+
+
+class DriftWatch:
+    """Reads rings, gathers evidence, publishes."""
+
+    def __init__(self, models: Path, runtime: Path, rings: Path, window_size: int, alarm_images: float) -> None:
+        self._models, self._runtime, self._rings = models, runtime, rings
+        self._window_size, self._alarm_images = window_size, alarm_images
+        self._store = StateStore(runtime)
+        before = read_drift_file(runtime)
+        self._cursors = dict(before.cursors)
+        self._before = dict(before.models)
+        self._tracked: dict[str, _Tracked] = {}
+        self._next_point = 0.0
+        self._is_writable = True
+
+    def run(self, stopping: threading.Event) -> None:
+        """Update until told to stop; outlives any failure."""
+        while not stopping.wait(UPDATE_SECONDS):
+            try:
+                self.update()
+            except Exception:
+                logger.exception("could not follow drift; trying again")
+
+    def update(self, now: float | None = None) -> None:
+        """Take in everything new and publish; `now` is the monotonic clock's."""
+        self._choose()
+        records = self._read()
+        for name, tracked in self._tracked.items():
+            key = model_key(name, tracked.manifest.version)
+            tracked.take(records[records["model_key"] == np.uint64(key)], self._window_size)
+        self._publish(time.monotonic() if now is None else now)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
+        """Follow the default version of every name that is served."""
+        state = self._store.read()
+        wanted = {name: model.default for name, model in state.models.items()} if state else {}
+        for name in set(self._tracked) - set(wanted):
+            del self._tracked[name]
+        for name, version in wanted.items():
+            if name not in self._tracked or self._tracked[name].manifest.version != version:
+                try:
+                    self._tracked[name] = self._begin(name, version)
+                except BundleError as error:  # the workers serve what they have in memory; nothing to compare with
+                    self._tracked.pop(name, None)
+                    logger.error("cannot follow the drift of %s/%d: %s", name, version, error)
+
+    def _begin(self, name: str, version: int) -> _Tracked:
+        manifest = load_bundle(self._models / name / str(version)).manifest
+        before = self._before.pop(name, None)
+        if before is not None and before.version == version:
+            try:
+                detector = Detector.from_dict(before.detector, manifest.calibration, self._alarm_images)
+            except ValueError as error:
+                logger.warning("the evidence of %s/%d begins anew: %s", name, version, error)
+            else:
+                recent = self._recent(name, version, min(self._window_size, detector.num_images))
+                return _Tracked(manifest, detector, recent, before.num_rejected, list(before.history))
+        detector = Detector(manifest.calibration, self._alarm_images)
+        return _Tracked(manifest, detector, np.empty(0, RECORD), 0, [])
+
+    def _recent(self, name: str, version: int, size: int) -> NDArray[np.void]:
+        """The window as it was when the evidence was last written: records that are new still come, once."""
+        parts = []
+        for reader in find_rings(self._rings):
+            records = reader.latest(1 << 62)
+            records = records[records["sequence"] < np.uint64(self._cursors.get(reader.path.name, 1))]
+            parts.append(records[records["model_key"] == np.uint64(model_key(name, version))])
+        merged = _in_order(parts)
+        return merged[len(merged) - size :] if size < len(merged) else merged
+
+    def _read(self) -> NDArray[np.void]:
+        parts = []
+        for reader in find_rings(self._rings):
+            records, next_sequence, num_missed = reader.since(self._cursors.get(reader.path.name, 1))
+            self._cursors[reader.path.name] = next_sequence
+            parts.append(records)
+            if num_missed:
+                logger.warning("%d scores were overwritten before they were read", num_missed)
+        return _in_order(parts)
+
+    def _publish(self, now: float) -> None:
+        reports = {name: tracked.report() for name, tracked in self._tracked.items()}
+        if now >= self._next_point:
+            self._next_point = now + POINT_SECONDS
+            for name, tracked in self._tracked.items():
+                tracked.history = [*tracked.history[1 - MAX_POINTS :], _point(tracked, reports[name])]
+        models = {
+            name: PublishedModel(
+                version=tracked.manifest.version,
+                num_rejected=tracked.num_rejected,
+                detector=tracked.detector.to_dict(),
+                report=reports[name],
+                history=tuple(tracked.history),
+            )
+            for name, tracked in self._tracked.items()
+        }
+        self._write(DriftFile(cursors=self._cursors, models=models))
+
+    def _write(self, content: DriftFile) -> None:
+        try:
+            replace_durably(self._runtime / DRIFT_FILE, content.model_dump_json(), sync=False)
+        except OSError as error:
+            if self._is_writable:
+                logger.error("cannot publish drift: %s; going on in memory", error.strerror)
+            self._is_writable = False
+        else:
+            self._is_writable = True
+
+
+def _in_order(parts: list[NDArray[np.void]]) -> NDArray[np.void]:
+    """Records of several rings by time; within a ring their order stands, whatever the clock did."""
+    merged = np.concatenate([np.empty(0, RECORD), *parts])
+    times = [np.minimum.accumulate(part["time"][::-1])[::-1] for part in parts]
+    order = np.argsort(np.concatenate([np.empty(0), *times]), kind="stable")
+    return merged[order]
+
+
+def _point(tracked: _Tracked, report: DriftReport) -> DriftPoint:
+    return DriftPoint(
+        time=time.time(),
+        num_images=report.num_images_since_reset,
+        num_rejected=tracked.num_rejected,
+        psi=report.psi,
+        reject_ratio=report.reject_ratio,
+        evidence_log10=report.evidence_log10,
+    )
