@@ -1,5 +1,6 @@
 """What an expression asks for: metrics with the labels they are matched by, and the labels it groups by."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -23,12 +24,14 @@ def groupings(expression: str) -> set[str]:
     return {label.strip() for label in lists.split(",")} - {""}
 
 
+@functools.cache
 def rules() -> list[dict]:
     """Every rule, in the order of evaluation."""
     texts = [(Path(PROMETHEUS) / file).read_text() for file in RULE_FILES]
     return [rule for text in texts for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
 
 
+@functools.cache
 def known() -> dict[str, set[str]]:
     """Every series name that can be asked for, declared or recorded, with its labels."""
     found: dict[str, set[str]] = {}
