@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from service.bundle import CalibrationScores, load_bundle
+from service.bundle import CalibrationScores
 from service.evidence import Detector
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -42,20 +42,15 @@ def fashion_scores(directory: Path = FASHION_MNIST) -> tuple[Scores, Scores]:
 
 
 def drawn_from(inside: Scores, outside: Scores) -> Source:
-    """Draws without replacement from the scores of real images."""
+    """Draws from the scores of real images, of inside ones each at most once: as fresh as new ones."""
+    needed = 5000 + 500 + 3000
+    if len(inside) < needed:
+        raise ValueError(f"expected the scores of at least {needed} inside images, got {len(inside)}")
 
     def draw(random: Generator, num_inside: int, num_outside: int) -> tuple[Scores, Scores]:
         return random.choice(inside, num_inside, replace=False), random.choice(outside, num_outside, replace=True)
 
     return draw
-
-
-def bundle_scores(path: Path) -> dict[str, tuple[Scores, Scores]]:
-    """A real model's inside scores against those of each outside set, from the manifest of its bundle."""
-    manifest = load_bundle(path).manifest
-    inside = np.array(manifest.calibration.scores)
-    sets = manifest.figures.outside.items()
-    return {name: (inside, np.array(figures.score_quantiles)) for name, figures in sets if figures.score_quantiles}
 
 
 def tnr_at_tpr95(inside: Scores, outside: Scores) -> float:

@@ -129,17 +129,20 @@ class RingReader:
         return records, positions, sequences[positions]
 
 
+def in_order(parts: Iterable[NDArray[np.void]]) -> NDArray[np.void]:
+    """Records of several rings as one, by time; within a ring their order stands, whatever the clock did."""
+    parts = list(parts)
+    # a clock set back must not make old records look new: none is later than those that follow it
+    times = [np.minimum.accumulate(part["time"][::-1])[::-1] for part in parts]
+    order = np.argsort(np.concatenate([np.empty(0), *times]), kind="stable")
+    merged: NDArray[np.void] = np.concatenate([np.empty(0, RECORD), *parts])[order]
+    return merged
+
+
 def read_window(readers: Iterable[RingReader], model_key: int, size: int) -> Window:
     """The most recent `size` answers of one model over all rings."""
-    parts, times = [], []
-    for reader in readers:
-        records = reader.latest(size, model_key)
-        parts.append(records)
-        # a clock set back must not make old records look new: none is later than those that follow it
-        times.append(np.minimum.accumulate(records["time"][::-1])[::-1])
-    merged = np.concatenate([np.empty(0, RECORD), *parts])
-    order = np.argsort(np.concatenate([np.empty(0), *times]), kind="stable")
-    merged = merged[order[max(len(order) - size, 0) :]]
+    merged = in_order(reader.latest(size, model_key) for reader in readers)
+    merged = merged[max(len(merged) - size, 0) :]
     return Window(merged["score"], merged["p_value"], merged["class_index"], merged["rejected"] != 0)
 
 
