@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -29,7 +29,9 @@ from service.api.drift import drift_router
 from service.api.front import Front, exchange_of
 from service.api.health import health_router
 from service.api.models import model_changes_router, models_router
+from service.api.open_inference import PREFIX, open_inference_router
 from service.api.predict import BatchRoute, PredictRoute
+from service.api.protocol_errors import refusal
 from service.api.reference import reference_router
 from service.api.review import review_router
 from service.api.schemas import Answer, BatchAnswer
@@ -48,6 +50,7 @@ def build_app(context: Context) -> Front:
     _add_bare(app, "/v1/predict/batch", BatchRoute(context), BatchAnswer, "Classify many images", BATCH_BODY)
     app.include_router(models_router(context), responses=READ_ERRORS)
     app.include_router(drift_router(context), responses=READ_ERRORS)
+    app.include_router(open_inference_router(context))
     app.include_router(model_changes_router(context), responses=ADMIN_ERRORS)
     app.include_router(reference_router(context), responses=READ_ERRORS)
     app.include_router(console_router())
@@ -94,17 +97,17 @@ def _add_bare(app: FastAPI, path: str, bare: Any, model: Any, summary: str, body
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    async def on_service_error(request: Request, error: Any) -> JSONResponse:
+    async def on_service_error(request: Request, error: Any) -> Response:
         return _error_answer(request, error)
 
-    async def on_http_exception(request: Request, error: Any) -> JSONResponse:
+    async def on_http_exception(request: Request, error: Any) -> Response:
         if error.status_code == 405:
             return _error_answer(request, MethodNotAllowed(f"{request.method[:20]} is not for this route"))
         if error.status_code == 404:
             return _error_answer(request, NotFound("no such route; /docs lists them all"))
         return _error_answer(request, BadRequest(str(error.detail)))
 
-    async def on_validation_error(request: Request, error: Any) -> JSONResponse:
+    async def on_validation_error(request: Request, error: Any) -> Response:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
         return _error_answer(request, BadRequest(problems))
 
@@ -113,7 +116,9 @@ def _add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, on_validation_error)
 
 
-def _error_answer(request: Request, error: ServiceError) -> JSONResponse:
+def _error_answer(request: Request, error: ServiceError) -> Response:
+    if request.url.path.startswith(f"{PREFIX}/"):
+        return refusal(request, error)
     exchange = exchange_of(request.scope)
     exchange.error_code = error.code
     headers = {name.decode(): value.decode() for name, value in error_headers(error)}
