@@ -19,7 +19,7 @@ from service.drift import DriftReport, Window
 from service.drift_reader import DRIFT_FILE, DriftFile, DriftPoint, PublishedModel, read_drift_file
 from service.errors import BundleError
 from service.evidence import Detector
-from service.rings import RECORD, find_rings, model_key
+from service.rings import MAX_CAPACITY, RECORD, find_rings, in_order, model_key
 from service.state import StateStore, replace_durably
 
 logger = logging.getLogger(__name__)
@@ -115,10 +115,9 @@ class DriftWatch:
         """The window as it was when the evidence was last written: records that are new still come, once."""
         parts = []
         for reader in find_rings(self._rings):
-            records = reader.latest(1 << 62)
-            records = records[records["sequence"] < np.uint64(self._cursors.get(reader.path.name, 1))]
-            parts.append(records[records["model_key"] == np.uint64(model_key(name, version))])
-        merged = _in_order(parts)
+            records = reader.latest(MAX_CAPACITY, model_key(name, version))
+            parts.append(records[records["sequence"] < np.uint64(self._cursors.get(reader.path.name, 1))])
+        merged = in_order(parts)
         return merged[len(merged) - size :] if size < len(merged) else merged
 
     def _read(self) -> NDArray[np.void]:
@@ -129,7 +128,7 @@ class DriftWatch:
             parts.append(records)
             if num_missed:
                 logger.warning("%d scores were overwritten before they were read", num_missed)
-        return _in_order(parts)
+        return in_order(parts)
 
     def _publish(self, now: float) -> None:
         reports = {name: tracked.report() for name, tracked in self._tracked.items()}
@@ -158,14 +157,6 @@ class DriftWatch:
             self._is_writable = False
         else:
             self._is_writable = True
-
-
-def _in_order(parts: list[NDArray[np.void]]) -> NDArray[np.void]:
-    """Records of several rings by time; within a ring their order stands, whatever the clock did."""
-    merged = np.concatenate([np.empty(0, RECORD), *parts])
-    times = [np.minimum.accumulate(part["time"][::-1])[::-1] for part in parts]
-    order = np.argsort(np.concatenate([np.empty(0), *times]), kind="stable")
-    return merged[order]
 
 
 def _point(tracked: _Tracked, report: DriftReport) -> DriftPoint:
