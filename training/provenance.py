@@ -6,7 +6,7 @@ from pathlib import Path
 
 from service.bundle import Provenance
 from training.recipes import RunConfig
-from training.trained import Trained, short_name
+from training.trained import Trained
 
 LIBRARIES = ("portcullis", "torch", "torchvision", "numpy", "onnx", "onnxscript", "onnxruntime")
 CONFIG_FILE = "config.json"
@@ -71,4 +71,4 @@ def _without_directories(spec: str) -> str:
     kind, _, location = spec.partition(":")
     if kind not in ("folder", "idx", "npz"):
         return spec
-    return f"{kind}:" + ",".join(short_name(f"{kind}:{part}") for part in location.split(","))
+    return f"{kind}:" + ",".join(Path(part).name for part in location.split(","))

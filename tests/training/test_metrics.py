@@ -34,11 +34,11 @@ def test_ece_agrees_with_torchmetrics(seed: int) -> None:
 
 
 def test_ece_by_hand_puts_an_edge_into_the_bin_below() -> None:
-    # Two bins: 0.5 lies in (0, 0.5], alone and wrong; 0.6 and 0.9 share (0.5, 1], one of two right.
+    # Two bins: 0.5 lies in (0, 0.5], alone and right; 0.6 and 0.9 share (0.5, 1], one of two right.
     probabilities = np.array([[0.5, 0.3, 0.2], [0.6, 0.4, 0.0], [0.1, 0.9, 0.0]])
-    labels = np.array([1, 0, 0])
+    labels = np.array([0, 0, 0])
     assert metrics.expected_calibration_error(probabilities, labels, num_bins=2) == pytest.approx(
-        (1 * abs(0 - 0.5) + 2 * abs(0.5 - 0.75)) / 3
+        (1 * abs(1 - 0.5) + 2 * abs(0.5 - 0.75)) / 3
     )
 
 
