@@ -126,23 +126,31 @@ def table(results: dict[str, Any]) -> str:
     median, flood, memory = results["median"], results["overload"], results["memory"]
     lines = [
         f"raw engine, {results['cores']} processes: {median['raw_batch_1']:.0f} images/s at batch 1, "
-        f"{median['raw_best_batch']:.0f} at batch {results['best_batch']}; one image {1e3 * median['raw_seconds_of_one']:.2f} ms",
+        f"{median['raw_best_batch']:.0f} at batch {results['best_batch']}; "
+        f"one image {_milliseconds(median['raw_seconds_of_one'])} ms",
         "",
         "| connections | requests/s | p50 ms | p99 ms |",
         "| --- | --- | --- | --- |",
-        *(
-            f"| {n} | {median[f'requests_per_second_{n}']:.0f} | {1e3 * median[f'p50_{n}']:.2f} | {1e3 * median[f'p99_{n}']:.2f} |"
-            for n in CONNECTIONS
-        ),
+        *(_row(median, connections) for connections in CONNECTIONS),
         "",
-        f"share of the raw engine at 64 connections   {median['share_of_raw_64']:.2f}",
-        f"p50 at 1 connection over one raw image      {median['p50_1_over_raw']:.2f}",
-        f"overload ({flood['offered_over_capacity']:.1f}x): admitted p99 {1e3 * flood['admitted_p99']:.1f} ms, "
-        f"{flood['admitted_p99_over_unloaded']:.1f}x the unloaded; refused p99 {1e3 * flood['refused_p99']:.1f} ms",
-        f"memory of a worker {memory['resident_after'] / 2**20:.0f} MB, growth {100 * memory['growth']:.1f} % over {memory['requests']} requests",
+        f"share of the raw engine at 64 connections: {median['share_of_raw_64']:.2f}",
+        f"p50 at 1 connection over one raw image: {median['p50_1_over_raw']:.2f}",
+        f"overload ({flood['offered_over_capacity']:.1f}x): admitted p99 {_milliseconds(flood['admitted_p99'])} ms, "
+        f"{flood['admitted_p99_over_unloaded']:.1f}x the unloaded; refused p99 {_milliseconds(flood['refused_p99'])} ms",
+        f"memory of a worker {memory['resident_after'] / 2**20:.0f} MB, "
+        f"growth {100 * memory['growth']:.1f} % over {memory['requests']} requests",
         f"ready after {results['start_seconds']:.1f} s",
     ]
     return "\n".join(lines)
+
+
+def _row(median: dict[str, float], connections: int) -> str:
+    rate, p50, p99 = (median[f"{name}_{connections}"] for name in ("requests_per_second", "p50", "p99"))
+    return f"| {connections} | {rate:.0f} | {_milliseconds(p50)} | {_milliseconds(p99)} |"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2f}"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def require() -> None:
 def run(
     url: str, body: Path, connections: int, seconds: float, content_type: str = "image/png", rate: float | None = None
 ) -> Load:
-    """Closed loop: each connection sends again as soon as it is answered; with `rate`, at most so many a second in all."""
+    """Closed loop: a connection sends again once it is answered; with `rate`, at most so many a second in all."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
         command = ["h2load", "--h1", "-t", "1", "-c", str(connections), "-D", str(seconds), "--warm-up-time", "1"]

@@ -1,0 +1,269 @@
+"""Several workers that behave as one service: gate, metrics, limits, signals. Real processes throughout."""
+
+import concurrent.futures
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.errors import SettingsError
+from service.supervisor import bind
+from tests import tiny
+from tests.running import ADMIN_KEY, RunningService
+from tests.service.pictures import RED, STRANGE
+
+pytestmark = pytest.mark.slow
+ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
+
+
+def eventually(claim, seconds=15.0):
+    """Ask again until a claim holds; the last answer decides."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if claim():
+            return True
+        time.sleep(0.05)
+    return claim()
+
+
+def thresholds(url, count=12):
+    """The threshold as fresh connections, and so both workers, see it."""
+    return {httpx.post(f"{url}/v1/predict", content=RED, timeout=30).json()["threshold"] for _ in range(count)}
+
+
+def samples(url, name):
+    """Samples of one metric, by their labels."""
+    lines = httpx.get(f"{url}/metrics", timeout=30).text.splitlines()
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)}
+
+
+@pytest.fixture(scope="module")
+def service(models, tmp_path_factory):
+    limits = ["--max-body-bytes", "200000", "--max-pixels", "1000000", "--max-batch-files", "3"]
+    clocks = ["--header-timeout-seconds", "1", "--body-timeout-seconds", "1", "--keep-alive-seconds", "2"]
+    with RunningService(models, tmp_path_factory.mktemp("runtime"), *limits, *clocks) as service:
+        yield service
+
+
+def test_a_changed_gate_reaches_every_worker_within_a_second_and_is_audited(service):
+    started = time.monotonic()
+    before = thresholds(service.url)
+    asking = time.monotonic() - started
+    answer = httpx.put(f"{service.url}/v1/models/tiny/gate", json={"operating_point": "accept80"}, headers=ADMIN)
+    changed_at = time.monotonic()
+    assert answer.json()["operating_point"] == "accept80"
+    expected = {answer.json()["threshold"]}
+    assert expected != before
+    assert eventually(lambda: thresholds(service.url) == expected)
+    assert time.monotonic() - changed_at <= 1 + 2 * asking  # a second, and the time that it takes to ask
+    entry = json.loads((service.runtime / "audit.jsonl").read_text().splitlines()[-1])
+    assert entry.items() >= {"key": "tester", "action": "gate", "before": "accept95", "after": "accept80"}.items()
+    assert eventually(lambda: set(samples(service.url, "portcullis_gate_threshold").values()) == expected)
+    httpx.put(f"{service.url}/v1/models/tiny/gate", json={"threshold": -4.2}, headers=ADMIN)
+    assert eventually(lambda: thresholds(service.url) == {-4.2})
+    httpx.put(f"{service.url}/v1/models/tiny/gate", json={"operating_point": "accept95"}, headers=ADMIN)
+    assert eventually(lambda: thresholds(service.url) == before)
+
+
+def test_counters_add_up_over_workers_and_promtool_approves(service):
+    before = samples(service.url, "portcullis_predictions_total")
+    with httpx.Client(base_url=service.url) as client:
+        for body in [RED] * 30 + [STRANGE] * 10:
+            client.post("/v1/predict", content=body)
+            client.get("/healthz", headers={"connection": "close"})
+    after = samples(service.url, "portcullis_predictions_total")
+    grown = {labels: after[labels] - before.get(labels, 0) for labels in after}
+    label = 'portcullis_predictions_total{model="tiny",verdict="%s",version="1"}'
+    assert grown == {label % "accept": 30, label % "reject": 10}
+    count = samples(service.url, "portcullis_score_p_value_count")
+    assert count['portcullis_score_p_value_count{model="tiny",version="1"}'] == sum(after.values())
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool (Debian's prometheus) is not installed")
+    text = httpx.get(f"{service.url}/metrics").content
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_too_many_bytes_pixels_or_files_are_413(service):
+    too_long = httpx.post(f"{service.url}/v1/predict", content=b"x" * 300_000)
+    assert (too_long.status_code, too_long.json()["error"]["code"]) == (413, "payload_too_large")
+
+    def chunks():
+        for _ in range(30):
+            yield b"x" * 10_000
+
+    unannounced = httpx.post(f"{service.url}/v1/predict", content=chunks())
+    assert unannounced.json()["error"]["code"] == "payload_too_large"
+    from tests.service.test_preprocess import png_that_claims
+
+    bomb = httpx.post(f"{service.url}/v1/predict", content=png_that_claims(20_000, 20_000))
+    assert (bomb.status_code, bomb.json()["error"]["code"]) == (413, "image_too_large")
+    many = httpx.post(f"{service.url}/v1/predict/batch", files=[("f", (str(i), RED)) for i in range(4)])
+    assert (many.status_code, many.json()["error"]["code"]) == (413, "payload_too_large")
+
+
+def drip(url, data, seconds):
+    """Send one byte every 0.2 s; the answer's first line and how long the server kept the connection."""
+    host, port = url.removeprefix("http://").split(":")
+    started = time.monotonic()
+    with socket.create_connection((host, int(port)), timeout=seconds) as connection:
+        connection.settimeout(0.2)
+        received = b""
+        for position in range(len(data)):
+            if time.monotonic() - started > seconds:
+                break
+            try:
+                connection.send(data[position : position + 1])
+                part = connection.recv(4096)
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+            if not part:
+                break
+            received += part
+        return received, time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    "data", [b"POST /v1/predict HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 50, None], ids=["headers", "body"]
+)
+def test_a_client_that_sends_a_byte_at_a_time_does_not_hold_a_slot_for_ever(service, data):
+    if data is None:
+        host, port = service.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 10)
+            started = time.monotonic()
+            received = connection.recv(4096)
+            assert time.monotonic() - started < 6
+    else:
+        received, took = drip(service.url, data, 12)
+        assert took < 10
+    assert received.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"request_timeout"' in received
+
+
+def test_what_is_not_http_is_refused_in_the_same_shape(service):
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        received = connection.recv(4096)
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"bad_request"' in received
+
+
+def test_an_idle_connection_is_closed(service):
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert connection.recv(4096) == b""
+
+
+def test_a_dead_worker_is_replaced_its_counts_stay_and_its_gauges_go(models, tmp_path):
+    with RunningService(models, tmp_path) as service:
+        for _ in range(20):
+            httpx.post(f"{service.url}/v1/predict", content=RED)
+        counted = samples(service.url, "portcullis_predictions_total")
+        victims = service.workers()
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: len(service.workers()) == 2 and not set(service.workers()) & set(victims))
+        assert eventually(lambda: httpx.get(f"{service.url}/readyz", timeout=30).status_code == 200)
+        assert samples(service.url, "portcullis_predictions_total") == counted
+        assert eventually(lambda: samples(service.url, "portcullis_workers_ready") == {"portcullis_workers_ready": 2.0})
+
+
+def test_the_gate_survives_a_restart_and_sigterm_loses_no_request(models, tmp_path):
+    with RunningService(models, tmp_path) as service:
+        changed = httpx.put(f"{service.url}/v1/models/tiny/gate", json={"threshold": -4.5}, headers=ADMIN)
+        assert changed.status_code == 200
+
+        def ask():
+            """Ask until the service refuses connections; every request that was taken must be answered."""
+            answered = 0
+            with httpx.Client(base_url=service.url, timeout=30) as client:
+                while True:
+                    try:
+                        response = client.post("/v1/predict", content=RED)
+                    except httpx.ConnectError:
+                        return answered, None
+                    except httpx.TransportError as error:
+                        return answered, error
+                    if response.status_code not in (200, 503):
+                        return answered, response.text
+                    answered += response.status_code == 200
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            clients = [pool.submit(ask) for _ in range(8)]
+            eventually(lambda: sum(samples(service.url, "portcullis_predictions_total").values()) > 50)
+            started = time.monotonic()
+            assert service.stop() == 0
+            assert time.monotonic() - started < 20
+            outcomes = [client.result(30) for client in clients]
+        assert [problem for _, problem in outcomes if problem is not None] == []
+        assert sum(answered for answered, _ in outcomes) > 50
+    with RunningService(models, tmp_path) as service:
+        assert thresholds(service.url) == {-4.5}
+
+
+def test_a_worker_drains_when_its_supervisor_is_killed(models, tmp_path):
+    with RunningService(models, tmp_path) as service:
+        workers = service.workers()
+        service.process.kill()
+        service.process.wait()
+        assert eventually(lambda: not any(Path(f"/proc/{pid}/fd").exists() for pid in workers), 20)
+
+
+def test_keys_guard_predict_and_admin_routes(models, tmp_path):
+    with RunningService(models, tmp_path, "--predict-keys", "a:first-secret,b:second-secret") as service:
+        post = lambda **headers: httpx.post(f"{service.url}/v1/predict", content=RED, headers=headers).status_code  # noqa: E731
+        assert [post(), post(authorization="Bearer nobodys"), post(**{"x-api-key": "first-secret"})] == [401, 403, 200]
+        assert post(authorization="Bearer second-secret") == 200
+        assert httpx.get(f"{service.url}/v1/models").status_code == 401
+        assert httpx.get(f"{service.url}/healthz").status_code == 200
+        log = "\n".join(service.lines)
+        assert "secret" not in log
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--gate", "accept99.99"], "needs at least 9999 calibration images"),
+        (["--providers", "cuda"], "cuda was asked for, but only cpu can be used here"),
+        (["--serve", "nobody"], "no bundle nobody"),
+        (["--default-model", "nobody"], "default_model 'nobody' is not among those served"),
+        (["--prot", "1"], "unrecognized arguments"),
+    ],
+)
+def test_start_up_stops_with_one_clear_line(models, tmp_path, flags, named):
+    with pytest.raises(RuntimeError, match="did not start") as caught:
+        RunningService(models, tmp_path, *flags)
+    assert named in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_corrupt_bundle_stops_start_up(tmp_path):
+    bundle = tiny.write(tmp_path / "models")
+    (bundle.path / "model.onnx").write_bytes(b"cut short")
+    with pytest.raises(RuntimeError, match="has digest"):
+        RunningService(tmp_path / "models", tmp_path / "runtime")
+
+
+def test_two_services_never_share_a_runtime_directory(models, tmp_path):
+    complaint = pytest.raises(RuntimeError, match="another Portcullis runs on the runtime directory")
+    with RunningService(models, tmp_path), complaint:
+        RunningService(models, tmp_path)
+
+
+def test_a_port_that_is_taken_is_named():
+    taken = bind("127.0.0.1", 0)
+    with taken, pytest.raises(SettingsError, match=r"cannot listen on 127.0.0.1:\d+: Address already in use"):
+        bind("127.0.0.1", taken.getsockname()[1])
