@@ -5,6 +5,8 @@ from pathlib import Path
 
 from service import bundle as bundles
 from service.errors import SettingsError
+from service.gate import choose
+from service.settings import Settings
 from service.state import DesiredState, ServedModel
 
 logger = logging.getLogger(__name__)
@@ -17,7 +19,8 @@ def plan(models: Path, serve: tuple[str, ...], gate: str, previous: DesiredState
     """
     is_known = previous is not None and previous.configured_serve == serve
     served = _as_before(models, previous) if previous is not None and is_known else _as_asked(models, serve, gate)
-    if not served and not (previous and previous.unloaded):
+    unloaded = previous.unloaded if previous and is_known else ()
+    if not served and not unloaded:
         raise SettingsError(f"no bundle lies in {models}; make one with: portcullis-train run --recipe digits")
     for name, model in served.items():
         before = previous.models.get(name) if previous is not None else None
@@ -28,8 +31,20 @@ def plan(models: Path, serve: tuple[str, ...], gate: str, previous: DesiredState
         configured_gate=gate,
         configured_serve=serve,
         models=served,
-        unloaded=previous.unloaded if previous and is_known else (),
+        unloaded=unloaded,
     )
+
+
+def check(state: DesiredState, options: Settings) -> None:
+    """Refuse early: every bundle must verify and every gate must be one that its calibration set can promise."""
+    if options.default_model is not None and options.default_model not in (*state.models, *state.unloaded):
+        raise SettingsError(
+            f"default_model {options.default_model!r} is not among those served: {', '.join(state.models)}"
+        )
+    for name, model in state.models.items():
+        for version in model.versions:
+            bundle = bundles.load_bundle(options.models / name / str(version))
+            choose(model.gate, bundle.manifest)
 
 
 def _as_asked(models: Path, serve: tuple[str, ...], gate: str) -> dict[str, ServedModel]:

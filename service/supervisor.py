@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO
 
-from service import bundle as bundles
-from service import devices, gate, settings
+from service import devices, settings
 from service.assignment import METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY, Assignment
 from service.drift_watch import DriftWatch
 from service.errors import PortcullisError, SettingsError
 from service.metrics import DIRECTORY_VARIABLE, forget_gauges
-from service.planning import plan
+from service.planning import check, plan
 from service.settings import Settings
-from service.state import DesiredState, StateStore
+from service.state import StateStore
 
 logger = logging.getLogger(__name__)
 
@@ -222,18 +221,6 @@ class Supervisor:
                 process.wait()
             _close_pipes(process)
         self._selector.close()
-
-
-def check(state: DesiredState, options: Settings) -> None:
-    """Refuse early: every bundle must verify and every gate must be one that its calibration set can promise."""
-    if options.default_model is not None and options.default_model not in (*state.models, *state.unloaded):
-        raise SettingsError(
-            f"default_model {options.default_model!r} is not among those served: {', '.join(state.models)}"
-        )
-    for name, model in state.models.items():
-        for version in model.versions:
-            bundle = bundles.load_bundle(options.models / name / str(version))
-            gate.choose(model.gate, bundle.manifest)
 
 
 def bind(host: str, port: int) -> socket.socket:

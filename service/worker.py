@@ -21,21 +21,20 @@ from service import __version__, logs, metrics
 from service.api.app import build_app
 from service.api.context import Context
 from service.assignment import METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY, Assignment
-from service.batcher import Limits
 from service.bundle import Bundle
 from service.changes import Changes
 from service.drift_reader import DriftReader
-from service.engine import Engine, EngineOptions
+from service.engine import Engine
 from service.errors import PortcullisError
 from service.http_server import GuardedProtocol, Server
 from service.keys import Access, Keys
 from service.logs import RequestLog
+from service.machine_share import decode_threads, engine_options, load_of
 from service.metrics import Metrics
-from service.pipeline import Load, Pipeline
+from service.pipeline import Pipeline
 from service.registry import Registry
 from service.review import review_of
 from service.rings import RingWriter, ring_path
-from service.settings import Settings
 from service.shadowing import Shadowing
 from service.state import StateStore
 from service.tracing import tracing_of
@@ -43,8 +42,9 @@ from service.watch import WATCHER, Watcher
 
 logger = logging.getLogger(__name__)
 
-TICK_SECONDS = 0.2
-RETRY_TICKS = 5
+TICK_SECONDS = 0.05
+GAUGE_TICKS = 4
+RETRY_TICKS = 20
 LIFELINE = 0  # standard input
 
 
@@ -61,7 +61,7 @@ class Worker:
         self._ring = RingWriter(ring_path(runtime / RINGS_DIRECTORY, assignment.slot))
         self._store = StateStore(runtime)
         self._load = load_of(settings, on_gpu=assignment.device_id is not None)
-        self._pool = ThreadPoolExecutor(_decode_threads(assignment), "decode")
+        self._pool = ThreadPoolExecutor(decode_threads(assignment), "decode")
         self._shadowing = Shadowing(runtime / SHADOW_DIRECTORY, assignment.slot, self._metrics, settings.max_pixels)
         self._registry = Registry(
             settings.models,
@@ -165,13 +165,14 @@ class Worker:
         asyncio.get_running_loop().add_reader(LIFELINE, on_input)
 
     async def _tick(self, server: Server) -> None:
-        """Reconcile with the desired state and refresh the gauges, several times a second; outlives any failure."""
+        """Reconcile with the desired state and refresh the gauges, many times a second; outlives any failure."""
         stamp = (0, 0)
         for tick in itertools.count():
             await asyncio.sleep(TICK_SECONDS)
             try:
-                self._refresh_gauges(server)
-                self._shadowing.publish()
+                if tick % GAUGE_TICKS == 0:
+                    self._refresh_gauges(server)
+                    self._shadowing.publish()
                 is_due = bool(self._registry.problems) and tick % RETRY_TICKS == 0
                 if is_due or self._store.stamp() != stamp:
                     stamp = self._store.stamp()
@@ -190,39 +191,6 @@ class Worker:
             for version, pipeline in served.pipelines.items():
                 self._metrics.queue_depth.labels(name, str(version)).set(pipeline.queue_depth)
                 self._metrics.queue_capacity.labels(name, str(version)).set(self._load.limits.queue_capacity)
-
-
-def load_of(settings: Settings, on_gpu: bool) -> Load:
-    """How a pipeline shares out the machine; on a CPU larger batches gain little and make everybody wait."""
-    inline = settings.inline_decode_bytes
-    if inline is None:
-        inline = 0 if on_gpu else 65536
-    return Load(
-        limits=Limits(
-            max_batch=settings.max_batch or (64 if on_gpu else 4),
-            queue_capacity=settings.queue_capacity,
-            overload_wait_seconds=settings.overload_wait_seconds,
-        ),
-        max_pixels=settings.max_pixels,
-        inline_decode_bytes=inline,
-    )
-
-
-def engine_options(assignment: Assignment) -> EngineOptions:
-    """The engine's part of the settings."""
-    settings = assignment.settings
-    return EngineOptions(
-        providers=settings.providers,
-        allow_fallback=settings.allow_fallback,
-        device_id=assignment.device_id or 0,
-        threads=settings.engine_threads,
-        tensorrt_cache=settings.tensorrt_cache,
-        gpu_memory_limit_bytes=settings.gpu_memory_limit_bytes,
-    )
-
-
-def _decode_threads(assignment: Assignment) -> int:
-    return assignment.settings.decode_threads or (1 if assignment.device_id is None else 4)
 
 
 def _say(message: dict[str, Any]) -> None:
