@@ -9,7 +9,7 @@ RUNTIME := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test check bench clean
+.PHONY: help serve demo test check bench bench-peers clean
 
 help:  ## List every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ check: $(VENV)/.development  ## Lint and types only
 
 bench: $(VENV)/.development  ## Measure the service against the raw engine
 	$(BIN)/python -m bench
+
+bench-peers: $(VENV)/.development  ## The same loads against mosec, LitServe, BentoML, MLServer and Ray Serve
+	$(BIN)/python -m bench.with_peers
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -136,7 +136,7 @@ def table(results: dict[str, Any]) -> str:
         f"share of the raw engine at 64 connections: {median['share_of_raw_64']:.2f}",
         f"p50 at 1 connection over one raw image: {median['p50_1_over_raw']:.2f}",
         f"overload ({flood['offered_over_capacity']:.1f}x): admitted p99 {_milliseconds(flood['admitted_p99'])} ms, "
-        f"{flood['admitted_p99_over_unloaded']:.1f}x the unloaded; refused p99 {_milliseconds(flood['refused_p99'])} ms",
+        f"{flood['admitted_p99_over_unloaded']:.1f}x unloaded; refused p99 {_milliseconds(flood['refused_p99'])} ms",
         f"memory of a worker {memory['resident_after'] / 2**20:.0f} MB, "
         f"growth {100 * memory['growth']:.1f} % over {memory['requests']} requests",
         f"ready after {results['start_seconds']:.1f} s",
