@@ -6,6 +6,7 @@ from typing import Any, TypeVar, Unpack
 
 import httpx
 
+from service.api.drift_schemas import DriftInfo
 from service.api.model_schemas import ScanResult
 from service.api.review_schemas import ReviewItem, ReviewPage
 from service.api.schemas import Answer, BatchEntry, GateInfo, ModelInfo
@@ -69,6 +70,10 @@ class AsyncClient:
     async def gate(self, name: str) -> GateInfo:
         """The gate in force."""
         return await self._call(calls.gate(name))
+
+    async def drift(self, name: str) -> DriftInfo:
+        """Recent traffic against the reference: evidence, PSI, KS, reject ratio, class mix."""
+        return await self._call(calls.drift(name))
 
     # -- with an admin key -------------------------------------------------------------------------------------------
 

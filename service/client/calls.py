@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from service.api.drift_schemas import DriftInfo
 from service.api.model_schemas import ScanResult, Unloaded
 from service.api.review_schemas import ReviewItem, ReviewPage
 from service.api.schemas import Answer, BatchAnswer, GateInfo, Health, ModelInfo, ModelList
@@ -118,6 +119,10 @@ def model(name: str) -> Call[ModelInfo]:
 
 def gate(name: str) -> Call[GateInfo]:
     return Call("GET", f"/v1/models/{_segment(name)}/gate", as_model(GateInfo))
+
+
+def drift(name: str) -> Call[DriftInfo]:
+    return Call("GET", f"/v1/models/{_segment(name)}/drift", as_model(DriftInfo))
 
 
 def set_gate(name: str, operating_point: str | None, threshold: float | None) -> Call[GateInfo]:

@@ -42,6 +42,8 @@ def add_command(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.bundle and (arguments.model or arguments.model_version or arguments.url):
+        raise PortcullisError("--bundle is a model by itself: leave out --model, --model-version and --url")
     folder: Path = arguments.folder
     files = find_images(folder)
     with ScoreSheet(arguments.out) as sheet:
@@ -89,8 +91,6 @@ def _by_bundle(
     from service.bundle import load_bundle
     from service.engine import Engine, EngineOptions
 
-    if arguments.model or arguments.model_version or arguments.url:
-        raise PortcullisError("--bundle is a model by itself: leave out --model, --model-version and --url")
     bundle = load_bundle(arguments.bundle)
     _check_same(sheet, bundle.manifest.name, bundle.manifest.version)
     threads = devices.num_cores()

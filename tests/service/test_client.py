@@ -257,6 +257,7 @@ def test_models_and_gate_are_typed(client):
     assert model == client.model("tiny").model_copy()
     assert model.versions[0].labels == list(tiny.LABELS)
     assert client.gate("tiny").operating_point == "accept95"
+    assert client.drift("tiny").labels == tiny.LABELS
     assert client.is_ready()
 
 
@@ -281,6 +282,7 @@ async def test_the_async_client_answers_the_same(running_service, client):
         assert [bool(entry.answer) for entry in entries] == [True, False]
         assert (await other.models())[0].name == "tiny"
         assert (await other.gate("tiny")) == client.gate("tiny")
+        assert (await other.drift("tiny")).model == "tiny"
         assert await other.is_ready()
         with pytest.raises(ClientError):
             await other.predict(BROKEN)
