@@ -11,6 +11,7 @@ from training import checkpoint, fit, interrupt, precision, preparation
 from training.checkpoint import load_classifier
 from training.errors import CheckpointError, FitError
 from training.interrupt import InterruptRequest
+from training.objective import objective
 from training.recipes import RECIPES, RunConfig
 from training.runs import Run, create_run
 
@@ -31,10 +32,18 @@ def assert_identical(first: dict[str, torch.Tensor], second: dict[str, torch.Ten
         assert torch.equal(value, second[name]), name
 
 
+def noisy_objective(*arguments, **options):
+    """A loss that draws from the global generator, as dropout or CutMix would."""
+    result = objective(*arguments, **options)
+    return result._replace(loss=result.loss * (0.9 + 0.2 * torch.rand(())))
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory) -> Run:
     run = tiny(tmp_path_factory.mktemp("whole"), weight_averaging=0.9, progressive_resizing=((0.5, 6),))
-    fit.fit(run, show_progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit, "objective", noisy_objective)
+        fit.fit(run, show_progress=False)
     return run
 
 
@@ -54,6 +63,7 @@ def interrupt_after(monkeypatch, num_steps: int) -> None:
 @pytest.mark.parametrize("num_steps", [3, 7, 9], ids=["within epoch 1", "at the end of epoch 1", "within epoch 2"])
 def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_path, monkeypatch, uninterrupted, num_steps):
     run = tiny(tmp_path, weight_averaging=0.9, progressive_resizing=((0.5, 6),))
+    monkeypatch.setattr(fit, "objective", noisy_objective)
     interrupt_after(monkeypatch, num_steps)
     with pytest.raises(fit.Interrupted):
         fit.fit(run, show_progress=False)
