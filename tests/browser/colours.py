@@ -1,4 +1,4 @@
-"""Bundles for the console's tests: the tiny bundle with outside figures that were really measured, examples and plots."""
+"""Bundles for the console's tests: the tiny bundle with outside figures really measured, examples and a plot."""
 
 from pathlib import Path
 

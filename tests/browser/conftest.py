@@ -34,10 +34,10 @@ class Console:
     url: str
     problems: list[str] = field(default_factory=list)
 
-    def open(self, view: str) -> Any:
-        self.page.goto(f"{self.url}/#{view}")
+    def show(self, view: str) -> None:
+        """Go to a view as a person would, by its tab."""
+        self.page.get_by_role("navigation").get_by_role("link", name=view.capitalize(), exact=True).click()
         self.page.locator(f"section.view.{view}:not([hidden])").wait_for()
-        return self.page
 
     def choose_model(self, name: str) -> None:
         self.page.locator("#model").select_option(name)
@@ -82,7 +82,12 @@ def open_console(browser: Any, console_service: RunningService) -> Iterator[Call
     opened = []
 
     def open_console(
-        view: str = "try", *, url: str = console_service.url, size: tuple[int, int] = DESKTOP, scheme: str = "light"
+        view: str = "try",
+        *,
+        url: str = console_service.url,
+        size: tuple[int, int] = DESKTOP,
+        scheme: str = "light",
+        is_locked: bool = False,
     ) -> Console:
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
@@ -91,7 +96,9 @@ def open_console(browser: Any, console_service: RunningService) -> Iterator[Call
         console = Console(context.new_page(), url)
         opened.append((context, console))
         _listen(console)
-        console.open(view)
+        console.page.goto(f"{url}/#{view}")
+        if not is_locked:
+            console.page.locator(f"section.view.{view}:not([hidden])").wait_for()
         return console
 
     yield open_console

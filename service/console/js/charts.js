@@ -70,13 +70,14 @@ export function axis(colours, more = {}) {
 }
 
 /** Lines over time. `series`: [{label, colour, dash, fill}]; `level` draws a horizontal mark. */
-export function timeChart(container, { series, height = 150, format, range, level = () => null }) {
+export function timeChart(container, { series, height = 170, format, least = 1e-3, range, level = () => null }) {
   const describe = (colours) => ({
     cursor: { y: false, points: { size: 6 } },
     legend: { show: false },
-    scales: { y: { range: range ?? ((_, low, high) => [0, Math.max(high * 1.1, 1e-9)]) } },
+    padding: [10, 26, 0, 0],
+    scales: { y: { range: range ?? ((_, low, high) => [0, Math.max(high * 1.1, least)]) } },
     axes: [
-      axis(colours, { size: 30, space: 80, grid: { show: false }, values: TIMES }),
+      axis(colours, { size: 22, space: 80, grid: { show: false }, values: TIMES }),
       axis(colours, { size: 58, space: 32, values: (_, values) => values.map(format) }),
     ],
     series: [
@@ -120,12 +121,12 @@ export function distributionChart(container, { edges, shares, lines = [], marks 
     padding: [compact ? 16 : 20, 8, 0, 8],
     scales: { x: { time: false, range: () => ends }, y: { range: () => [0, highest * 1.12] } },
     axes: [
-      axis(colours, { size: compact ? 24 : 30, grid: { show: false } }),
+      axis(colours, { size: 22, grid: { show: false } }),
       compact ? { show: false } : axis(colours, { size: 50, values: (_, values) => values.map((v) => `${+(100 * v).toFixed(1)} %`) }),
     ],
     series: [
       {},
-      { fill: colours.reference, width: 0, paths: uPlot.paths.bars({ align: 1, size: [1, Infinity], gap: compact ? 0 : 1 }), points: { show: false } },
+      { fill: colours.reference, width: 0, paths: uPlot.paths.bars({ align: 1, size: [1, Infinity], gap: compact || container.clientWidth < 600 ? 0 : 1 }), points: { show: false } },
       ...lines.map(({ colour, dash, fill }) => ({
         stroke: colours[colour],
         fill: fill ? colours[fill] : undefined,
@@ -219,9 +220,13 @@ function dashedLine(ctx, x1, y1, x2, y2, colour) {
 
 function label(ctx, text, x, y, align, colours) {
   ctx.font = `${11 * devicePixelRatio}px ${family()}`;
-  ctx.fillStyle = colours.muted;
   ctx.textAlign = align;
   ctx.textBaseline = "bottom";
+  const width = ctx.measureText(text).width;
+  const height = 13 * devicePixelRatio;
+  ctx.fillStyle = colours.sheet; // so that a line behind it does not cross the words
+  ctx.fillRect(align === "right" ? x - width : x, y - height, width, height);
+  ctx.fillStyle = colours.muted;
   ctx.fillText(text, x, y);
 }
 

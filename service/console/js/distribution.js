@@ -1,7 +1,6 @@
 // Arithmetic on score distributions: pure, knows no page and no network.
 
 const MAX_BINS_BEYOND = 60;
-const P_VALUE_EDGES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0];
 
 /** Share of a set below `score`, from its evenly spaced quantiles. */
 export function shareBelow(quantiles, score) {
@@ -60,7 +59,7 @@ export function windowSteps(drift, reference) {
   let below = 0;
   for (const [index, share] of (drift.p_value_shares ?? []).entries()) {
     below += share;
-    const edge = P_VALUE_EDGES[index];
+    const edge = drift.p_value_buckets[index];
     if (edge < 1) points.push([scoreAt(reference.quantiles, edge), below]);
   }
   points.sort((a, b) => a[0] - b[0]);

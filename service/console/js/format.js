@@ -1,11 +1,12 @@
 // Numbers and shares as people read them.
 
 const MINUS = "−";
+const NOTHING = "–";
 const THIN = "\u202f";
 
 /** A score or other plain number, with a real minus sign. */
 export function number(value, digits = 2) {
-  if (value === null || value === undefined || !Number.isFinite(value)) return "none";
+  if (value === null || value === undefined || !Number.isFinite(value)) return NOTHING;
   return value.toFixed(digits).replace("-", MINUS);
 }
 
@@ -16,7 +17,7 @@ export function score(value, range = 10) {
 
 /** 0.0532 → "5.3 %"; never rounds something to nothing or nearly all to all. */
 export function percent(share, digits = 1) {
-  if (share === null || share === undefined || !Number.isFinite(share)) return "none";
+  if (share === null || share === undefined || !Number.isFinite(share)) return NOTHING;
   const least = 10 ** -digits;
   if (share > 0 && share * 100 < least / 2) return `<${THIN}${least}${THIN}%`;
   if (share < 1 && share * 100 > 100 - least / 2) return `>${THIN}${(100 - least).toFixed(digits)}${THIN}%`;
@@ -36,7 +37,7 @@ export function count(value) {
 
 /** Seconds as ms or s. */
 export function duration(seconds) {
-  if (!Number.isFinite(seconds)) return "none";
+  if (!Number.isFinite(seconds)) return NOTHING;
   if (seconds < 0.00995) return `${(1000 * seconds).toFixed(1)}${THIN}ms`;
   return seconds < 1 ? `${(1000 * seconds).toFixed(0)}${THIN}ms` : `${seconds.toFixed(2)}${THIN}s`;
 }

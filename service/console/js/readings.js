@@ -57,8 +57,10 @@ export class Readings {
   }
 
   #prefill(history) {
-    for (const entry of history)
-      this.#append({ time: entry.time, rejectRatio: entry.reject_ratio, evidence: entry.evidence_log10, psi: entry.psi });
+    history.forEach((point, index) => {
+      const { time, reject_ratio: rejectRatio, evidence_log10: evidence, psi } = point;
+      this.#append({ time, rejectRatio, evidence, psi, ...ratesBetween(history[index - 1], point) });
+    });
   }
 
   #append(row) {
@@ -68,4 +70,10 @@ export class Readings {
       if (this.columns[name].length > KEPT) this.columns[name].shift();
     }
   }
+}
+
+function ratesBetween(earlier, later) {
+  if (!earlier || later.time <= earlier.time || later.num_images < earlier.num_images) return {};
+  const rejected = (later.num_rejected - earlier.num_rejected) / (later.time - earlier.time);
+  return { rejected, accepted: (later.num_images - earlier.num_images) / (later.time - earlier.time) - rejected };
 }

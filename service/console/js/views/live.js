@@ -138,7 +138,7 @@ class LiveView {
     const alpha = () => this.session.version.gate.expected_rejected_share;
     const { edges, shares: expected } = (this.bins = bins(reference, Object.values(reference.outside).map((set) => set.quantiles).filter((quantiles) => quantiles.length > 1)));
     return {
-      verdicts: timeChart(frames.verdicts, { series: [line("accept"), line("reject", { dash: [6, 4] })], format: (value) => number(value, value < 10 ? 1 : 0) }),
+      verdicts: timeChart(frames.verdicts, { series: [line("accept"), line("reject", { dash: [6, 4] })], least: 1, format: (value) => number(value, value < 10 ? 1 : 0) }),
       scores: distributionChart(frames.scores, {
         edges,
         shares: expected,
@@ -148,7 +148,7 @@ class LiveView {
       }),
       rejected: timeChart(frames.rejected, { series: [line("reject")], format: shares, level: () => ({ value: alpha(), text: `at most ${percent(alpha())}` }), range: (_, low, high) => [0, Math.max(1.3 * alpha(), 1.15 * high, 0.01)] }),
       evidence: timeChart(frames.evidence, { series: [line("ink")], format: (value) => number(value, 0), level: () => ({ value: this.alarmLevel, text: "alarm" }), range: (_, low, high) => [Math.min(0, low), Math.max(1.25 * this.alarmLevel, 1.1 * high)] }),
-      psi: timeChart(frames.psi, { series: [line("ink")], format: (value) => number(value, 2), range: (_, low, high) => [0, Math.max(0.3, 1.15 * high)] }),
+      psi: timeChart(frames.psi, { series: [line("ink")], format: (value) => number(value, 2), range: (plot, low, high) => [0, Math.max(0.3, Math.min(1.15 * high, Math.max(1, 1.5 * (this.readings.columns.psi.at(-1) ?? 0))))] }),
       latency: timeChart(frames.latency, { series: [line("ink"), line("set-2", { dash: [6, 4] })], format: duration }),
       queue: timeChart(frames.queue, { series: [line("ink")], format: (value) => number(value, 0), range: (_, low, high) => [0, Math.max(4, 1.15 * high)] }),
     };
@@ -187,7 +187,7 @@ function tiles(drift, latest) {
   const [low, high] = drift.reject_ratio_interval;
   return [
     tile("images a second", number(latest.accepted + latest.rejected, 1), `${count(latest.numAnswered)} in all`),
-    tile("rejected", percent(drift.reject_ratio), `95 %: ${percent(low)} to ${percent(high)}`),
+    tile("rejected", percent(drift.reject_ratio), `95 %: ${(100 * low).toFixed(1)} to ${percent(high)}`),
     tile("evidence of drift", number(drift.evidence_log10, 1), `alarm at ${number(Math.log10(drift.threshold), 1)}`),
     tile("PSI", number(drift.psi, 2), `KS ${number(drift.ks, 2)}`),
     tile("latency", duration(latest.p50), `p99 ${duration(latest.p99)}`),

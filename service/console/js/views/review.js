@@ -7,6 +7,7 @@ import { count, percent } from "../format.js";
 import { downloadZip } from "../download.js";
 
 const PAGE = 60;
+const EXTENSIONS = { "image/jpeg": "jpg", "image/tiff": "tif" };
 
 export function reviewView(session) {
   const view = new ReviewView(session);
@@ -229,7 +230,7 @@ class ReviewView {
 
   async *#files(items) {
     for (const item of items) {
-      const name = `${item.true_label}/${item.id}.${item.media_type.split("/")[1]}`;
+      const name = `${item.true_label}/${item.id}.${EXTENSIONS[item.media_type] ?? item.media_type.split("/")[1]}`;
       yield { name, input: await request(`/v1/review/${item.id}/image`), lastModified: new Date(item.created) };
     }
   }

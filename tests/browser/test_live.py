@@ -1,0 +1,51 @@
+"""Live: the view follows real traffic."""
+
+import httpx
+import pytest
+
+from tests import tiny
+from tests.browser import colours
+from tests.service.pictures import encode
+
+pytestmark = pytest.mark.browser
+
+
+def send(url, images, model="colours"):
+    with httpx.Client(base_url=url) as client:
+        for image in images:
+            client.post(f"/v1/predict?model={model}", content=encode(image)).raise_for_status()
+
+
+def tile(console, name):
+    return console.page.locator(".tile", has=console.page.get_by_text(name, exact=True)).locator(".value")
+
+
+def test_before_there_is_traffic_the_view_says_so_and_afterwards_it_shows_it(open_console, console_service):
+    console = open_console("live")
+    console.choose_model("quiet")
+    console.page.get_by_text("No traffic yet").wait_for()
+    assert f"{console_service.url}/v1/predict" in console.page.locator(".blank code").inner_text()
+    send(console_service.url, tiny.familiar(20, seed=4)[0], "quiet")
+    console.page.locator(".live-grid canvas").first.wait_for()
+    console.page.get_by_text("20 in all").wait_for()
+    assert console.page.locator(".live-grid canvas").count() == 7
+
+
+def test_a_flood_of_strangers_raises_the_rejected_share_and_the_alarm(open_console, console_service):
+    send(console_service.url, tiny.familiar(40, seed=5)[0])
+    console = open_console("live")
+    console.choose_model("colours")
+    console.page.locator(".live-grid").wait_for()
+    assert console.page.locator(".alarm .notice").count() == 0
+    calm = float(tile(console, "rejected").inner_text().split("\u202f")[0])
+    send(console_service.url, colours.greys(60, seed=6))
+    console.page.locator(".alarm").get_by_text("Drift alarm").wait_for()
+    published = httpx.get(f"{console_service.url}/v1/models/colours/drift").json()
+    shown = float(tile(console, "rejected").inner_text().split("\u202f")[0])
+    assert shown > calm
+    assert shown == pytest.approx(100 * published["reject_ratio"], abs=0.06)
+    described = console.page.locator(".live-grid [role=img]").nth(3).get_attribute("aria-label")
+    assert f"Evidence of drift {published['evidence_log10']:.1f}, alarm at 6.0" == described
+    mix = console.page.locator(".mix").inner_text().replace("\u202f", " ")
+    for share in published["class_mix"]:
+        assert f"{100 * share:.1f} %" in mix
