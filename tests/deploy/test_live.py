@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus (Debian) is missing"),
 ]
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 ADMIN = {"Authorization": "Bearer a-long-secret"}
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "portcullis.json"
 VARIABLES = {"$job": ".+", "$model": ".+", "$version": ".+", "$__rate_interval": "1m"}
