@@ -1,0 +1,231 @@
+"""Faults, with real processes under load: nothing wrong is answered, the service is ready again by itself.
+
+bench/faults.py does the same for longer, and its figures are in docs/reliability.md.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.metrics import expose
+from service.state import StateStore
+from tests import tiny
+from tests.hammer import Hammer, eventually
+from tests.running import ADMIN_KEY, RunningService
+
+pytestmark = pytest.mark.slow
+SHARPNESS = {1: 1.0, 2: 1.5}
+ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
+FAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    """A models directory with two versions; each test gets a copy that it may damage."""
+    directory = tmp_path_factory.mktemp("versions")
+    for version, sharpness in SHARPNESS.items():
+        tiny.write(directory, version=version, sharpness=sharpness)
+    return directory
+
+
+@pytest.fixture
+def directory(versions, tmp_path):
+    shutil.copytree(versions, tmp_path / "models")
+    return tmp_path / "models"
+
+
+def serve(directory, runtime, *flags, **options):
+    quiet = ("--log-requests-per-second", "0", "--serve", "tiny@1")
+    return RunningService(directory, runtime, *quiet, *flags, **options)
+
+
+def put_default(service, version):
+    return httpx.put(f"{service.url}/v1/models/tiny/default", json={"version": version}, headers=ADMIN, timeout=30)
+
+
+def num_counted(runtime, *only):
+    """Answered images as the workers counted them; the files outlive the processes."""
+    lines = expose(runtime / "metrics").decode().splitlines()
+    wanted = [line for line in lines if line.startswith("portcullis_predictions_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in wanted if all(word in line for word in only))
+
+
+def is_whole(service, num_workers=2):
+    """Whether all workers live and say that they are ready."""
+    with contextlib.suppress(httpx.HTTPError):
+        text = httpx.get(f"{service.url}/metrics", timeout=5).text
+        return f"portcullis_workers_ready {num_workers}.0" in text and len(service.workers()) == num_workers
+    return False
+
+
+def test_workers_that_are_killed_cost_only_what_they_had_in_flight(directory, tmp_path):
+    num_threads, num_kills = 4, 3
+    with serve(directory, tmp_path / "runtime") as service:
+        with Hammer(service.url, SHARPNESS, num_threads) as hammer:
+            for kill in range(num_kills):
+                hammer.wait_for(50)
+                os.kill(service.workers()[kill % 2], signal.SIGKILL)
+                time.sleep(2)
+            eventually(lambda: is_whole(service))
+            hammer.wait_for(50)
+        counted = num_counted(service.runtime)
+    assert (hammer.wrong, set(hammer.statuses), hammer.refused) == ([], {200}, 0)
+    assert hammer.lost <= num_kills * num_threads
+    assert hammer.num_answers <= counted <= hammer.num_answers + hammer.lost  # a replaced worker goes on counting
+
+
+def test_a_bundle_damaged_in_the_middle_of_a_swap_is_served_by_no_worker_that_has_not_checked_it(directory, tmp_path):
+    graph = directory / "tiny" / "2" / "model.onnx"
+    whole = graph.read_bytes()
+    with serve(directory, tmp_path / "runtime") as service:
+        store = StateStore(service.runtime)
+
+        def damage_as_soon_as_it_is_wanted():
+            while store.read().models["tiny"].default == 1:
+                pass
+            graph.write_bytes(whole[: len(whole) // 2])
+
+        with Hammer(service.url, SHARPNESS) as hammer:
+            hammer.wait_for(50)
+            saboteur = threading.Thread(target=damage_as_soon_as_it_is_wanted)
+            saboteur.start()
+            answer = put_default(service, 2)
+            saboteur.join()
+            assert answer.status_code == 200
+            hammer.wait_for(200)  # by now both have tried
+            during = dict(hammer.versions)
+            graph.write_bytes(whole)
+            eventually(lambda: store.is_confirmed(store.read().revision))
+            before = hammer.versions[1]
+            hammer.wait_for(200)
+            assert hammer.versions[1] - before <= 4
+            is_split = any("cannot serve tiny as wanted" in line for line in service.lines)
+        assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+        if is_split:  # one worker was too late: it went on with what it had
+            assert during[1] > 0
+        assert is_whole(service)
+
+
+def test_a_state_file_cut_short_at_every_byte_changes_nothing(directory, tmp_path):
+    with serve(directory, tmp_path / "runtime") as service:
+        put_default(service, 2).raise_for_status()
+        file = service.runtime / "state.json"
+        whole = file.read_bytes()
+        with Hammer(service.url, SHARPNESS, 2) as hammer:
+            hammer.wait_for(20)
+            for length in range(0, len(whole), 1):
+                file.write_bytes(whole[:length])
+                time.sleep(0.003)
+            hammer.wait_for(50)
+            assert set(hammer.versions) == {2}
+            put_default(service, 1).raise_for_status()  # and it can be changed again
+            put_default(service, 2).raise_for_status()
+        assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+        os.kill(service.process.pid, signal.SIGKILL)
+        service.process.wait()
+        file.write_bytes(whole[: len(whole) // 2])
+        with contextlib.suppress(httpx.HTTPError):  # its workers drain by themselves
+            while httpx.get(f"{service.url}/healthz", timeout=1).status_code == 200:
+                time.sleep(0.05)
+    with serve(directory, tmp_path / "runtime") as service:
+        assert httpx.get(f"{service.url}/v1/models/tiny").json()["default_version"] == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A runtime directory of 12 MB."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(directory)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield directory
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def test_a_full_disk_refuses_changes_and_nothing_else(directory, small_disk):
+    filler = small_disk / "filler"
+    with serve(directory, small_disk) as service:
+        with Hammer(service.url, SHARPNESS, 2) as hammer:
+            hammer.wait_for(50)
+            with filler.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+                while True:
+                    stream.write(bytes(4096))
+            answer = put_default(service, 2)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (507, "state_not_written")
+            hammer.wait_for(100)
+            os.kill(service.workers()[0], signal.SIGKILL)  # even a worker can be replaced
+            eventually(lambda: is_whole(service))
+            hammer.wait_for(100)
+            assert set(hammer.versions) == {1}
+            filler.unlink()
+            eventually(lambda: put_default(service, 2).status_code == 200)
+            counted = httpx.get(f"{service.url}/v1/models/tiny/drift").json()["num_images_since_reset"]
+            eventually(
+                lambda: httpx.get(f"{service.url}/v1/models/tiny/drift").json()["num_images_since_reset"] > counted
+            )
+        assert (hammer.wrong, set(hammer.statuses)) == ([], {200})
+        assert hammer.lost <= 2
+    audited = [json.loads(line) for line in (small_disk / "audit.jsonl").read_text().splitlines()]
+    assert [entry["version"] for entry in audited] == [2]  # once: the change that was refused is not in the log
+
+
+def test_a_clock_that_jumps_disturbs_nothing(directory, tmp_path):
+    if FAKETIME is None:
+        pytest.skip("libfaketime (Debian: faketime) is missing")
+    clock = tmp_path / "clock"
+    clock.write_text("+0")
+    environment = {
+        "LD_PRELOAD": str(FAKETIME),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",  # as a real clock that is set: the monotonic one goes on
+        "FAKETIME_DONT_RESET": "1",
+    }
+    with serve(directory, tmp_path / "runtime", environment=environment) as service:
+        with Hammer(service.url, SHARPNESS, 2) as hammer:
+            for jump in ("+30d", "-400d", "+0", "-2h", "+3600d"):
+                clock.write_text(jump)
+                hammer.wait_for(60)
+            put_default(service, 2).raise_for_status()
+            put_default(service, 1).raise_for_status()
+            hammer.wait_for(60)
+        assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+        times = [json.loads(line)["time"][:4] for line in (service.runtime / "audit.jsonl").read_text().splitlines()]
+        assert all(int(year) > time.gmtime().tm_year + 8 for year in times)  # the clock did jump
+        since = hammer.versions[1]
+        report = httpx.get(f"{service.url}/v1/models/tiny/drift").json
+        assert since > 0
+        eventually(lambda: report()["history"])
+
+
+def test_sigterm_in_the_middle_of_a_burst_loses_no_request_that_was_admitted(directory, tmp_path):
+    with serve(directory, tmp_path / "runtime") as service, Hammer(service.url, SHARPNESS, 8) as hammer:
+        hammer.wait_for(100)
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(30) == 0
+        eventually(lambda: hammer.refused > 0)
+        hammer.stop()
+    assert (hammer.wrong, set(hammer.statuses) - {200, 503}) == ([], set())
+    assert num_counted(service.runtime) == hammer.statuses[200]
+
+
+def test_a_hundred_swaps_under_load_leak_nothing_and_answer_nothing_wrong(directory, tmp_path):
+    with serve(directory, tmp_path / "runtime") as service:
+        with Hammer(service.url, SHARPNESS, 2) as hammer, httpx.Client(timeout=30, headers=ADMIN) as client:
+            url = f"{service.url}/v1/models/tiny/default"
+            for swap in range(100):
+                client.put(url, json={"version": 2 - swap % 2}).raise_for_status()
+        assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+        assert min(hammer.versions[1], hammer.versions[2]) > 0
+        for worker in service.workers():
+            assert len(os.listdir(f"/proc/{worker}/task")) < 20  # noqa: PTH208 (a count of threads)
