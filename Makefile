@@ -51,5 +51,5 @@ $(VENV)/.training: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.serving
 
 $(VENV)/.development: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[$(RUNTIME),training,dev]'
+	$(PIP) -e '.[$(RUNTIME),training,dev,parquet,tracing]'
 	@touch $@ $(VENV)/.training $(VENV)/.serving

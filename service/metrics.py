@@ -154,7 +154,7 @@ class DriftCollector(Collector):
             )
         }
         quantiles = GaugeMetricFamily(
-            "portcullis_score_quantile", "Quantile of the window's scores", labels=(*_MODEL, "quantile")
+            "portcullis_score_quantile", "Quantile of the window's scores", labels=(*_MODEL, "level")
         )
         for model, version, report in self._read():
             labels = (model, str(version))
@@ -188,6 +188,7 @@ class ServedVersion:
     provider: str
     asked: str
     threshold: float
+    expected_rejected_share: float
     shadow_shift: float | None = None
 
 
@@ -199,6 +200,11 @@ class ServedCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         threshold = GaugeMetricFamily("portcullis_gate_threshold", "Scores below it are rejected", labels=_MODEL)
+        expected = GaugeMetricFamily(
+            "portcullis_gate_expected_rejected_share",
+            "Share of familiar images that the gate rejects at the most",
+            labels=_MODEL,
+        )
         info = GaugeMetricFamily(
             "portcullis_model_info",
             "1 for each version served, with what it runs on",
@@ -212,10 +218,11 @@ class ServedCollector(Collector):
         for served in self._read():
             labels = (served.name, str(served.version))
             threshold.add_metric(labels, served.threshold)
+            expected.add_metric(labels, served.expected_rejected_share)
             info.add_metric((*labels, served.method, served.provider, served.asked), 1)
             if served.shadow_shift is not None:
                 shift.add_metric(labels, served.shadow_shift)
-        return [threshold, info, shift]
+        return [threshold, expected, info, shift]
 
 
 def expose(directory: Path, *collectors: Collector) -> bytes:

@@ -149,6 +149,9 @@ class Registry:
                 provider=pipeline.engine.providers[0],
                 asked=",".join(pipeline.engine.asked),
                 threshold=served.gates[version].threshold,
+                expected_rejected_share=gate.expected_rejected_share(
+                    served.gates[version], pipeline.manifest.calibration
+                ),
                 shadow_shift=self._shift(name, served, version),
             )
             for name, served in list(self.served.items())

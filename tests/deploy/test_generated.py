@@ -30,7 +30,7 @@ def test_the_metrics_table_has_every_metric_of_the_live_output():
     table = metrics_table()
     assert "| `portcullis_predictions_total` | counter | `model`, `version`, `verdict` |" in table
     assert "| `portcullis_drift_psi` | gauge | `model`, `version` |" in table
-    assert "| `portcullis_score_quantile` | gauge | `model`, `version`, `quantile` |" in table
+    assert "| `portcullis_score_quantile` | gauge | `model`, `version`, `level` |" in table
     assert "| `portcullis_stage_seconds` | histogram | `stage` |" in table
 
 
