@@ -14,6 +14,11 @@ OWNERS = {  # library → the only module of service/ that may import it
     "prometheus_client": {"service.metrics"},
     "PIL": {"service.preprocess"},
     "fastapi": {"service.api"},
+    "sqlite3": {"service.review_store"},
+    "opentelemetry": {"service.tracing"},
+    "httpx": {"service.client"},
+    "tqdm": {"service.commands"},
+    "pyarrow": {"service.score_sheet"},
 }
 
 
