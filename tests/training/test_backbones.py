@@ -84,3 +84,13 @@ def test_bad_torchvision_requests_are_refused(tmp_path):
     (tmp_path / "text.pt").write_text("not weights")
     with pytest.raises(ConfigError, match="not a file of weights"):
         backbones.build("torchvision:resnet18", pretrained_weights=str(tmp_path / "text.pt"))
+
+
+def test_a_classifier_that_ends_in_a_convolution_loses_that():
+    backbone = backbones.build("torchvision:squeezenet1_1").eval()
+    assert backbone(torch.rand(1, 3, 64, 64)).shape == (1, backbone.num_features) == (1, 512)
+
+
+def test_second_classifiers_are_taken_off():
+    backbone = backbones.build("torchvision:googlenet").train()
+    assert backbone(torch.rand(2, 3, 64, 64)).shape == (2, 1024)  # in training it would answer three times

@@ -14,6 +14,7 @@ from training.backbones.features import Backbone
 from training.errors import ConfigError
 
 DOWNLOAD = "download"
+WITH_AUXILIARY = ("googlenet", "inception_v3")
 
 
 def build(name: str, pretrained_weights: str | None) -> Backbone:
@@ -26,9 +27,8 @@ def build(name: str, pretrained_weights: str | None) -> Backbone:
         nearest = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean torchvision:{nearest[0]}?" if nearest else ""
         raise ConfigError(f"torchvision has no classifier {name!r}{hint}")
-    options: dict[str, Any] = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
-    if name in ("googlenet", "inception_v3"):
-        options["aux_logits"] = False  # a second loss is not part of any method here
+    # Explicit initialisation saves these two from a warning and minutes of sampling.
+    options: dict[str, Any] = {"init_weights": True, "aux_logits": True} if name in WITH_AUXILIARY else {}
     network: nn.Module = models.get_model(name, weights=None, **options)
     if pretrained_weights is not None:
         try:
@@ -37,8 +37,9 @@ def build(name: str, pretrained_weights: str | None) -> Backbone:
             raise ConfigError(
                 f"{pretrained_weights} does not hold the weights of torchvision:{name}: {error}"
             ) from None
-    num_features = _remove_last_linear(network, name)
-    return Backbone(network, nn.Flatten(), num_features)
+    if name in WITH_AUXILIARY:
+        _remove_auxiliary(network)
+    return Backbone(network, nn.Flatten(), _remove_last_layer(network, name))
 
 
 def _read_weights(name: str, source: str) -> dict[str, Any]:
@@ -59,11 +60,19 @@ def _read_weights(name: str, source: str) -> dict[str, Any]:
     return loaded
 
 
-def _remove_last_linear(network: nn.Module, name: str) -> int:
+def _remove_auxiliary(network: nn.Module) -> None:
+    """Take the second classifiers off: no method here has a second loss. Pretrained files hold them, so not before."""
+    network.aux_logits = False
+    for attribute in ("AuxLogits", "aux1", "aux2"):
+        if hasattr(network, attribute):
+            setattr(network, attribute, None)
+
+
+def _remove_last_layer(network: nn.Module, name: str) -> int:
     """Put Identity in place of the layer that made the logits, and say how many features came into it."""
     for path, layer in reversed(list(network.named_modules())):
-        if isinstance(layer, nn.Linear):
+        if isinstance(layer, nn.Linear | nn.Conv2d):  # SqueezeNet's last layer is a 1×1 convolution
             parent, _, attribute = path.rpartition(".")
             setattr(network.get_submodule(parent), attribute, nn.Identity())
-            return layer.in_features
-    raise ConfigError(f"torchvision:{name} does not end in a linear layer; choose another classifier")
+            return layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
+    raise ConfigError(f"torchvision:{name} has no last layer to replace; choose another classifier")
