@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.errors import BadRequest, RequestTimeout, ServiceError
 
 EXTENSION = "portcullis"
+FIRST_REQUEST_SECONDS = 0.5
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -54,6 +55,17 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._stop_clock()
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """A connection that was taken a moment ago still gets its first answer."""
+        if self.cycle is None:
+            self.loop.call_later(FIRST_REQUEST_SECONDS, self._close_if_silent)
+        else:
+            super().shutdown()
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(BadRequest("the request is not valid HTTP"))
@@ -110,7 +122,12 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().call_later(self._drain_seconds, self._leave)
 
     def _leave(self) -> None:
+        """Take whoever has connected already, then close: later ones are refused at once rather than reset."""
         self._listen(False)
+        if self._listener is not None:
+            while self._accept_one():
+                pass
+            self._listener.close()
         self.should_exit = True
 
     @contextlib.contextmanager
@@ -146,15 +163,15 @@ class Server(uvicorn.Server):
             loop.remove_reader(self._listener.fileno())
         self._is_listening = is_listening
 
-    def _accept_one(self) -> None:
+    def _accept_one(self) -> bool:
         assert self._listener is not None
         try:
             connection, _ = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
-            return  # another worker was faster, or the client has gone
+            return False  # another worker was faster, or the client has gone
         except OSError:  # out of file descriptors: try again when some are free
             self._listen(False)
-            return
+            return False
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = asyncio.get_running_loop().create_task(self._join(connection))
@@ -162,6 +179,7 @@ class Server(uvicorn.Server):
         task.add_done_callback(self._joining.discard)
         if self.num_connections + len(self._joining) >= self._max_connections:
             self._listen(False)
+        return True
 
     async def _join(self, connection: socket.socket) -> None:
         config = self.config

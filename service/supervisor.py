@@ -85,8 +85,8 @@ class Supervisor:
             try:
                 self._watch(listener)
             finally:
+                listener.close()  # each worker closes its own when it has taken those who wait
                 self._stop()
-                listener.close()
                 self._is_over.set()
                 watching.join(STOP_DRIFT_SECONDS)
         return 0
