@@ -62,7 +62,7 @@ def _read_weights(name: str, source: str) -> dict[str, Any]:
 
 def _remove_auxiliary(network: nn.Module) -> None:
     """Take the second classifiers off: no method here has a second loss. Pretrained files hold them, so not before."""
-    network.aux_logits = False
+    network.aux_logits = False  # type: ignore[assignment]
     for attribute in ("AuxLogits", "aux1", "aux2"):
         if hasattr(network, attribute):
             setattr(network, attribute, None)
