@@ -1,0 +1,205 @@
+"""One worker's registry: real bundles and engines in this process."""
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from service.batcher import Limits
+from service.engine import EngineOptions
+from service.errors import BundleError, UnknownModel, UnknownVersion
+from service.metrics import Metrics
+from service.pipeline import Load, Pipeline
+from service.registry import Registry
+from service.rings import RingWriter
+from service.shadowing import Shadowing
+from service.state import DesiredState, ServedModel, Shadow
+from tests import tiny
+from tests.service.pictures import RED
+
+SHARPNESS = {1: 1.0, 2: 1.5, 3: 0.7}
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("registry")
+    for version, sharpness in SHARPNESS.items():
+        tiny.write(directory, version=version, sharpness=sharpness)
+    return directory
+
+
+class Desk:
+    """A registry with everything that it needs."""
+
+    def __init__(self, models, runtime):
+        metrics = Metrics(CollectorRegistry())
+        load = Load(Limits(max_batch=4, queue_capacity=64, overload_wait_seconds=1), 1_000_000, 65536)
+        pool, ring = ThreadPoolExecutor(1), RingWriter(runtime / "scores-0.ring", capacity=100)
+        self.shadowing = Shadowing(runtime, 0, metrics, 1_000_000)
+        self.confirmed: list[int] = []
+        self.registry = Registry(
+            models,
+            EngineOptions(("cpu",)),
+            lambda bundle, engine: Pipeline(bundle, engine, load, pool, metrics, ring),
+            self.shadowing,
+            metrics,
+            confirm=self.confirmed.append,
+        )
+        self._revision = 0
+
+    async def serve(self, **models):
+        self._revision += 1
+        wanted = {name: ServedModel(gate="accept95", **fields) for name, fields in models.items()}
+        await self.registry.reconcile(DesiredState(revision=self._revision, configured_gate="accept95", models=wanted))
+
+    async def ask(self, version=None):
+        pipeline, gate = self.registry.resolve("tiny", version)
+        with pipeline.in_use():
+            prediction = await pipeline.predict(RED, gate)
+        return pipeline.manifest.version, prediction.score
+
+
+@pytest.fixture
+async def desk(directory, tmp_path):
+    desk = Desk(directory, tmp_path)
+    yield desk
+    await desk.registry.close()
+
+
+def expected_score(version):
+    red = np.full((1, tiny.SIZE, tiny.SIZE, 3), (230, 20, 20), np.uint8)
+    return pytest.approx(float(tiny.answers(red, SHARPNESS[version])[1][0]), abs=1e-5)
+
+
+async def test_a_swap_serves_the_new_version_and_frees_the_old_engine(desk):
+    await desk.serve(tiny={"default": 1})
+    old = desk.registry.resolve("tiny")[0]
+    assert await desk.ask() == (1, expected_score(1))
+    await desk.serve(tiny={"default": 2})
+    assert await desk.ask() == (2, expected_score(2))
+    with pytest.raises(UnknownVersion, match="there are: 2"):
+        desk.registry.resolve("tiny", 1)
+    await asyncio.gather(*desk.registry._retiring)
+    assert old.engine._session is None
+    assert desk.confirmed == [1, 2]
+
+
+async def test_who_chose_a_version_before_it_left_gets_its_answer_from_it(desk):
+    await desk.serve(tiny={"default": 1})
+    pipeline, gate = desk.registry.resolve("tiny")
+    with pipeline.in_use():
+        await desk.serve(tiny={"default": 2})
+        await asyncio.sleep(0)
+        assert (await pipeline.predict(RED, gate)).score == expected_score(1)
+        assert pipeline.engine._session is not None
+    await asyncio.gather(*desk.registry._retiring)
+    assert pipeline.engine._session is None
+
+
+async def test_a_state_that_cannot_be_keeps_what_is_served_and_is_tried_again(desk, directory, tmp_path):
+    await desk.serve(tiny={"default": 1}, other={"default": 1})
+    assert desk.registry.problems == {"other": "no bundle other/1 lies in the models directory"}
+    assert desk.confirmed == []
+    assert await desk.ask() == (1, expected_score(1))
+    with pytest.raises(UnknownModel, match="there are: tiny"):
+        desk.registry.find("other")
+    tiny.write(directory, name="other")
+    await desk.serve(tiny={"default": 1}, other={"default": 1})
+    assert (desk.registry.problems, desk.confirmed) == ({}, [2])
+
+
+async def test_an_older_state_never_undoes_a_newer_one(desk):
+    await desk.serve(tiny={"default": 1})
+    await desk.serve(tiny={"default": 2})
+    old = DesiredState(revision=1, configured_gate="accept95", models={"tiny": ServedModel(default=1, gate="accept95")})
+    await desk.registry.reconcile(old)
+    assert desk.registry.find("tiny").default == 2
+
+
+async def test_the_engine_that_was_checked_is_the_one_that_is_swapped_in(desk, monkeypatch):
+    await desk.serve(tiny={"default": 1})
+    await desk.registry.check("tiny", 2)
+    monkeypatch.setattr("service.registry.validate", None)  # it could not be opened again
+    await desk.serve(tiny={"default": 2})
+    assert await desk.ask() == (2, expected_score(2))
+
+
+async def test_a_checked_engine_that_is_not_wanted_is_freed(desk):
+    await desk.registry.check("tiny", 3)
+    engine = desk.registry._checked["tiny", 3][1]
+    desk.registry.forget_checked()
+    assert engine._session is None
+
+
+async def test_a_bundle_of_another_name_is_not_served_under_this_one(desk, directory):
+    (directory / "alias").mkdir()
+    (directory / "alias" / "1").symlink_to(directory / "tiny" / "1")
+    with pytest.raises(BundleError, match="tiny/1 lies where alias/1 is expected"):
+        await desk.registry.check("alias", 1)
+
+
+async def test_a_shadow_that_fails_or_lags_harms_no_answer(desk, monkeypatch):
+    await desk.serve(tiny={"default": 1, "shadow": Shadow(version=2, share=1.0, session=1)})
+    candidate = desk.registry.find("tiny").pipelines[2]
+    release = threading.Event()
+
+    def hang(images):
+        release.wait(30)
+        raise RuntimeError("the candidate is broken")
+
+    monkeypatch.setattr(candidate.engine, "run", hang)
+    started = time.monotonic()
+    answers = [await desk.ask() for _ in range(20)]
+    assert time.monotonic() - started < 10
+    assert answers == [(1, expected_score(1))] * 20
+    release.set()
+    comparison = desk.shadowing._comparisons["tiny"]
+    await asyncio.gather(*comparison._pending)
+    tally = desk.registry.shadow_tally("tiny")
+    assert (tally.num_failed, tally.num_dropped, tally.num_images) == (2, 18, 0)
+
+
+async def test_a_new_session_of_the_shadow_counts_from_nothing_and_a_restart_goes_on(desk, directory, tmp_path):
+    async def compare(target, session):
+        await target.serve(tiny={"default": 1, "shadow": Shadow(version=2, share=1.0, session=session)})
+        await target.ask()
+        await asyncio.gather(*target.shadowing._comparisons["tiny"]._pending)
+        target.shadowing.publish()
+        return target.registry.shadow_tally("tiny").num_images
+
+    assert await compare(desk, 1) == 1
+    assert await compare(desk, 1) == 2
+    assert await compare(desk, 2) == 1
+    again = Desk(directory, tmp_path)
+    assert await compare(again, 2) == 2
+    await again.registry.close()
+
+
+def resident_bytes():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+async def test_a_thousand_swaps_leak_neither_memory_nor_threads_nor_files(desk):
+    async def swap(times):
+        for number in range(times):
+            version = 1 + number % 2
+            await desk.serve(tiny={"default": version})
+            assert await desk.ask() == (version, expected_score(version))
+        await asyncio.gather(*desk.registry._retiring)
+
+    await swap(100)  # until the allocator has seen everything
+    memory, threads, files = resident_bytes(), threading.active_count(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    await swap(900)
+    assert threading.active_count() <= threads
+    assert len(os.listdir("/proc/self/fd")) <= files  # noqa: PTH208
+    assert resident_bytes() - memory < 10 * MEGABYTE  # 900 engines that stayed would be more than 100
