@@ -62,7 +62,7 @@ def _head_shape(classifier: Classifier) -> tuple[int, int]:
 
 
 def _session(classifier: Classifier, method: Method, image: ImageSpec) -> onnxruntime.InferenceSession:
-    graph = to_onnx(ServedClassifier(copy.deepcopy(classifier), method, 1.0, 1.0), image)
+    graph = to_onnx(ServedClassifier(copy.deepcopy(classifier).cpu(), method, 1.0, 1.0), image)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from service.bundle import Bundle, OperatingPoint
@@ -24,6 +23,7 @@ from training.temperature import probabilities_at
 from training.trained import Trained, open_trained
 
 NUM_QUANTILES = 201
+COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
 class _Frozen(BaseModel):
@@ -39,6 +39,14 @@ class DetectionFigures(_Frozen):
     tnr_at_tpr95_inside_positive: float
 
 
+class ReliabilityBin(_Frozen):
+    """One of the bins that the calibration error is summed over."""
+
+    num_images: int
+    mean_probability: float
+    accuracy: float
+
+
 class InsideFigures(_Frozen):
     """On test images that neither training nor calibration saw."""
 
@@ -51,6 +59,9 @@ class InsideFigures(_Frozen):
     brier: float
     area_under_risk_coverage_by_probability: float
     area_under_risk_coverage_by_score: float
+    risk_at_coverage_by_probability: dict[str, float]
+    """Share of wrong answers among the most probable so many per cent."""
+    reliability: tuple[ReliabilityBin, ...]
     rejected: dict[str, float]
     """Share rejected at each operating point."""
 
@@ -154,6 +165,8 @@ def detection_figures(inside: Array, outside: Array) -> DetectionFigures:
 def _inside_figures(inside: Predictions, labels: metrics.Indices, points: Sequence[OperatingPoint]) -> InsideFigures:
     probabilities = inside.probabilities
     is_correct = probabilities.argmax(axis=1) == labels
+    by_probability = metrics.risk_coverage(probabilities.max(axis=1), is_correct)
+    by_score = metrics.risk_coverage(inside.score, is_correct)
     before = None
     if inside.logits is not None:
         before = metrics.expected_calibration_error(probabilities_at(inside.logits, 1.0), labels)
@@ -164,8 +177,10 @@ def _inside_figures(inside: Predictions, labels: metrics.Indices, points: Sequen
         ece_at_temperature_one=before,
         nll=metrics.negative_log_likelihood(probabilities, labels),
         brier=metrics.brier(probabilities, labels),
-        area_under_risk_coverage_by_probability=_risk_area(probabilities.max(axis=1), is_correct),
-        area_under_risk_coverage_by_score=_risk_area(inside.score, is_correct),
+        area_under_risk_coverage_by_probability=metrics.area_under_risk_coverage(by_probability),
+        area_under_risk_coverage_by_score=metrics.area_under_risk_coverage(by_score),
+        risk_at_coverage_by_probability={f"{share:.0%}": metrics.risk_at(by_probability, share) for share in COVERAGES},
+        reliability=_reliability(probabilities, labels),
         rejected=_rejected(inside.score, points),
     )
 
@@ -184,8 +199,12 @@ def _rejected(scores: Array, points: Sequence[OperatingPoint]) -> dict[str, floa
     return {point.name: float((scores < point.threshold).mean()) for point in points}
 
 
-def _risk_area(confidence: Array, is_correct: NDArray[np.bool_]) -> float:
-    return metrics.area_under_risk_coverage(metrics.risk_coverage(confidence, is_correct))
+def _reliability(probabilities: Array, labels: metrics.Indices) -> tuple[ReliabilityBin, ...]:
+    bins = metrics.reliability_bins(probabilities, labels)
+    return tuple(
+        ReliabilityBin(num_images=count, mean_probability=probability, accuracy=share)
+        for count, probability, share in zip(*(column.tolist() for column in bins), strict=True)
+    )
 
 
 def _path(run: Run) -> Path:

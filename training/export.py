@@ -1,5 +1,6 @@
 """Export a calibrated and evaluated run: graph, manifest and report, proven by serving it before it gets its name."""
 
+import copy
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,10 +29,9 @@ def export(run: Run, models: Path) -> Bundle:
     trained = open_trained(run)
     calibration = load_calibration(trained)
     evaluation = load_evaluation(trained)
-    served = ServedClassifier(
-        trained.classifier, trained.method, calibration.temperature, calibration.score_temperature
-    ).eval()
-    graph = to_onnx(served, trained.splits.image_spec)  # moves the classifier to the CPU, where torch answers too
+    classifier = copy.deepcopy(trained.classifier).cpu()  # parity is proven on the CPU, whatever trained it
+    served = ServedClassifier(classifier, trained.method, calibration.temperature, calibration.score_temperature).eval()
+    graph = to_onnx(served, trained.splits.image_spec)
     manifest = make_manifest(trained, calibration, evaluation, served, _next_version(models, run.config.name))
     report = render_report(manifest, evaluation, trained, predict_of(trained, calibration))
     files = {

@@ -44,7 +44,7 @@ def to_onnx(served: ServedClassifier, image: ImageSpec) -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it announces its own successor
         torch.onnx.export(
-            served.cpu().eval(), (example,), stream, dynamo=False, opset_version=OPSET, input_names=[INPUT],  # type: ignore[arg-type]
+            served.eval(), (example,), stream, dynamo=False, opset_version=OPSET, input_names=[INPUT],  # type: ignore[arg-type]
             output_names=list(OUTPUTS), dynamic_axes={name: {0: "N"} for name in (INPUT, *OUTPUTS)},
         )  # fmt: skip
         model = optimizer.optimize(onnx.load_from_string(stream.getvalue()))

@@ -113,6 +113,11 @@ def area_under_risk_coverage(curve: RiskCoverage) -> float:
     return float((np.diff(curve.coverage, prepend=0.0) * curve.risk).sum())
 
 
+def risk_at(curve: RiskCoverage, coverage: float) -> float:
+    """The risk where at least this share is accepted, and no more images than it takes."""
+    return float(curve.risk[np.searchsorted(curve.coverage, coverage - 1e-9)])
+
+
 def _average_precision(positive: Array, negative: Array) -> float:
     """Σ (R_k − R_{k−1}) · P_k over the distinct thresholds, from the highest down."""
     thresholds = np.unique(positive)[::-1]  # recall does not change at the others

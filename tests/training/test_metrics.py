@@ -92,6 +92,7 @@ def test_risk_coverage_by_hand() -> None:
     curve = metrics.risk_coverage(confidence, np.array([True, False, True, False]))
     np.testing.assert_allclose(curve.coverage, [1 / 4, 3 / 4, 1])  # the two at 0.8 are accepted together
     np.testing.assert_allclose(curve.risk, [0, 1 / 3, 2 / 4])
+    assert [metrics.risk_at(curve, share) for share in (0.25, 0.3, 0.75, 1.0)] == [0, 1 / 3, 1 / 3, 0.5]
     assert metrics.area_under_risk_coverage(curve) == pytest.approx(0.5 * (1 / 3) + 0.25 * 0.5)
 
 
