@@ -55,13 +55,16 @@ class ReviewQueue(NoReview):
     ) -> None:
         self.store: ReviewStore = store
         self._accept_sample, self._max_payload_bytes, self._chance = accept_sample, max_payload_bytes, chance
-        self._metrics = metrics
+        self._failed = metrics.review_failed
+        self._kept, self._repeated, self._dropped, self._lost = (
+            metrics.review_items.labels(result) for result in ("kept", "repeated", "dropped", "failed")
+        )
         self._waiting: deque[Offer] = deque()
         self._waiting_bytes = 0
         self._wake = threading.Condition()
         self._closing = threading.Event()
         self._is_on = True
-        self._metrics.review_failed.set(0)
+        self._failed.set(0)
         self._thread = threading.Thread(target=self._work, name="review", daemon=True)
         self._thread.start()
 
@@ -76,7 +79,7 @@ class ReviewQueue(NoReview):
                 self._waiting_bytes += len(payload)
                 self._wake.notify()
                 return
-        self._metrics.review_items.labels("dropped").inc()
+        self._dropped.inc()
 
     def close(self) -> None:
         """Write what waits, within a moment."""
@@ -97,6 +100,8 @@ class ReviewQueue(NoReview):
                 self._closing.wait(REST * (time.monotonic() - started))
         except Exception as error:  # a full disk, a broken database: never the answers
             self._turn_off(error)
+        finally:
+            self.store.close()
 
     def _take(self) -> list[Offer]:
         """What waits; nothing after a minute in which nothing came, so that what is too old goes all the same."""
@@ -111,14 +116,14 @@ class ReviewQueue(NoReview):
         try:
             num_new = self.store.add(offers)
         except Exception:
-            self._metrics.review_items.labels("failed").inc(len(offers))
+            self._lost.inc(len(offers))
             raise
-        self._metrics.review_items.labels("kept").inc(num_new)
-        self._metrics.review_items.labels("repeated").inc(len(offers) - num_new)
+        self._kept.inc(num_new)
+        self._repeated.inc(len(offers) - num_new)
 
     def _turn_off(self, error: Exception) -> None:
         self._is_on = False
-        self._metrics.review_failed.set(1)
+        self._failed.set(1)
         logger.error("the review queue is off until the next start: %s: %s", type(error).__name__, error)
         with self._wake:
             self._waiting.clear()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import ReviewFailure, UnknownReviewItem
+from service.review_tables import INSERT, KEPT_OF_ANSWER, ORDER, SCHEMA
 
 DATABASE_FILE = "review.db"
 LOCK_FILE = "review.lock"
@@ -33,44 +34,6 @@ _SIGNATURES = (  # of the formats that `preprocess` decodes
     (b"MM\x00*", "tif", "image/tiff"),
 )
 MEDIA_TYPES = {extension: media_type for _, extension, media_type in _SIGNATURES}
-# Stranger first. NaN is no number to sort by, so it has a column of its own, where it is the strangest of all.
-_ORDER = "p_value, sort_score, id"
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS items (
-    id TEXT PRIMARY KEY, created REAL NOT NULL, digest TEXT NOT NULL, extension TEXT NOT NULL,
-    num_bytes INTEGER NOT NULL, num_seen INTEGER NOT NULL DEFAULT 1,
-    model TEXT NOT NULL, version INTEGER NOT NULL, label TEXT NOT NULL, probability REAL, score REAL,
-    sort_score REAL NOT NULL, p_value REAL NOT NULL, threshold REAL NOT NULL, operating_point TEXT,
-    verdict TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'open', true_label TEXT, decided_by TEXT,
-    UNIQUE (model, digest)
-) STRICT;
-CREATE INDEX IF NOT EXISTS by_strangeness ON items (p_value, sort_score, id);
-CREATE INDEX IF NOT EXISTS by_age ON items (created);
-CREATE INDEX IF NOT EXISTS by_worth ON items (state = 'labelled', created, id);
-CREATE TABLE IF NOT EXISTS totals (one INTEGER PRIMARY KEY CHECK (one = 1), num_items INTEGER, num_bytes INTEGER);
-INSERT OR IGNORE INTO totals SELECT 1, COUNT(*), COALESCE(SUM(num_bytes), 0) FROM items;
-CREATE TRIGGER IF NOT EXISTS count_insert AFTER INSERT ON items BEGIN
-    UPDATE totals SET num_items = num_items + 1, num_bytes = num_bytes + NEW.num_bytes; END;
-CREATE TRIGGER IF NOT EXISTS count_delete AFTER DELETE ON items BEGIN
-    UPDATE totals SET num_items = num_items - 1, num_bytes = num_bytes - OLD.num_bytes; END;
-"""
-_INSERT = """
-INSERT INTO items (id, created, digest, extension, num_bytes, model, version, label, probability, score, sort_score,
-                   p_value, threshold, operating_point, verdict)
-VALUES (:id, :created, :digest, :extension, :num_bytes, :model, :version, :label, :probability, :score, :sort_score,
-        :p_value, :threshold, :operating_point, :verdict)
-"""
-_KEPT_OF_ANSWER = (
-    "model",
-    "version",
-    "label",
-    "probability",
-    "score",
-    "p_value",
-    "threshold",
-    "operating_point",
-    "verdict",
-)
 
 
 @dataclass(frozen=True)
@@ -97,6 +60,7 @@ class ReviewStore:
     def __init__(self, directory: Path, bounds: Bounds) -> None:
         self._directory, self._bounds = directory, bounds
         self._images = directory / IMAGES_DIRECTORY
+        self._writer: sqlite3.Connection | None = None
 
     def prepare(self) -> None:
         """Make the directory and the tables; sweep away what a crash has left."""
@@ -104,16 +68,20 @@ class ReviewStore:
         self._directory.chmod(0o700)  # they are users' images
         with (self._directory / LOCK_FILE).open("w") as lock, self._connect() as connection:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two workers cannot change to WAL at once
-            connection.executescript(f"PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            connection.executescript(f"PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
         self.sweep()
 
     # -- the writer's side -------------------------------------------------------------------------------------------
 
     def add(self, items: Sequence[tuple[bytes, dict[str, Any]]]) -> int:
-        """Keep images with their answers, all or none; gives how many were new. None: only drop what is too old."""
+        """Keep images with their answers, all or none; gives how many were new. None: only drop what is too old.
+
+        One thread adds: its connection stays open, as closing the last one makes SQLite tidy up its log at a price.
+        """
         written: list[tuple[str, str]] = []
         try:
-            with self._connect() as connection, self._transaction(connection):
+            connection = self._writer = self._writer or self._open()
+            with self._transaction(connection):
                 for payload, answer in items:
                     self._add_one(connection, payload, answer, written)
                 evicted = self._evict(connection, time.time())
@@ -133,10 +101,10 @@ class ReviewStore:
         identifier, extension = secrets.token_hex(8), extension_of(payload)
         written.append((identifier, extension))
         self._file(identifier, extension).write_bytes(payload)
-        row = {name: answer[name] for name in _KEPT_OF_ANSWER} | {"num_bytes": len(payload), "created": time.time()}
+        row = {name: answer[name] for name in KEPT_OF_ANSWER} | {"num_bytes": len(payload), "created": time.time()}
         score, probability = _number(answer["score"]), _number(answer["probability"])
         row |= {"score": score, "probability": probability, "sort_score": -math.inf if score is None else score}
-        connection.execute(_INSERT, row | {"id": identifier, "digest": digest, "extension": extension})
+        connection.execute(INSERT, row | {"id": identifier, "digest": digest, "extension": extension})
 
     def _evict(self, connection: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
         """Delete what is too old, then the oldest until the rest fits. A person's work goes last."""
@@ -153,6 +121,12 @@ class ReviewStore:
                 "(SELECT id FROM items ORDER BY state = 'labelled', created, id LIMIT ?) RETURNING id, extension",
                 (excess,),
             ).fetchall()
+
+    def close(self) -> None:
+        """Let go of the writer's connection, in the thread that added."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def sweep(self) -> None:
         """Remove files that no row knows; young ones may belong to a row that is being written."""
@@ -172,9 +146,9 @@ class ReviewStore:
         where = " AND ".join(f"{name} = ?" for name in chosen) or "1"
         values = tuple(chosen.values())
         [count] = self._query(f"SELECT COUNT(*) AS n FROM items WHERE {where}", values)
-        behind, bound = (f" AND ({_ORDER}) > (?, ?, ?)", position) if position else ("", ())
+        behind, bound = (f" AND ({ORDER}) > (?, ?, ?)", position) if position else ("", ())
         rows = self._query(
-            f"SELECT * FROM items WHERE {where}{behind} ORDER BY {_ORDER} LIMIT ?",
+            f"SELECT * FROM items WHERE {where}{behind} ORDER BY {ORDER} LIMIT ?",
             (*values, *bound, limit + 1),
         )
         last = rows[limit - 1] if len(rows) > limit else None
@@ -212,13 +186,17 @@ class ReviewStore:
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for each use: they are cheap, and no thread shares one."""
-        connection = sqlite3.connect(self._directory / DATABASE_FILE, timeout=BUSY_SECONDS, isolation_level=None)
+        """A connection of its own for each use but adding: no thread shares one."""
+        connection = self._open()
         try:
-            connection.execute("PRAGMA synchronous = NORMAL")
             yield connection
         finally:
             connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._directory / DATABASE_FILE, timeout=BUSY_SECONDS, isolation_level=None)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
 
     @staticmethod
     @contextlib.contextmanager
