@@ -1,6 +1,6 @@
 """How often the drift alarm is wrong, and how soon it is right: every figure of docs/drift.md.
 
-python -m bench.drift            all of it, some ten minutes on one core
+python -m bench.drift            all of it, some fifteen minutes on one core
 python -m bench.drift --quick    a tenth of the images, for a look
 python -m bench.drift --bundle models/NAME/VERSION    with the scores of a real model too, from its manifest
 """
@@ -26,8 +26,8 @@ from bench.drift_streams import (
     new_detector,
     normal_scores,
     num_false_alarms,
-    share_of_exceeded_bounds,
     tnr_at_tpr95,
+    unlucky_sets,
 )
 from service.evidence import share_bound
 from service.rings import RingReader, RingWriter, find_rings, model_key, read_window, ring_path
@@ -50,14 +50,17 @@ def print_false_alarms(random: Generator, sources: dict[str, Source], num_stream
 
 
 def print_ten_million(random: Generator, num_sets: int, num_images: int) -> None:
-    print(f"\n### {num_images:,} undrifted images, n = 1000, {num_sets} calibration sets\n")
-    print("| A | alarms, by set | promised mean at most |\n| --- | --- | --- |")
-    sets = [random.normal(size=1000) for _ in range(num_sets)]
-    for threshold in (1e4, 1e6):
-        alarms = [num_false_alarms(random, calibration, threshold, num_images) for calibration in sets]
-        print(f"| {threshold:,.0f} | {', '.join(map(str, sorted(alarms)))} | {num_images / threshold:,.0f} |")
-    share = share_of_exceeded_bounds(random, 1000, 5000)
-    print(f"\nOf 5000 calibration sets {share:.1%} have a true share above one of its bounds (promised: at most 2 %).")
+    print(f"\n### {num_images:,} undrifted images, n = 1000\n")
+    print("| calibration sets | A | alarms, by set | promised mean at most |\n| --- | --- | --- | --- |")
+    unlucky = unlucky_sets(random, 1000, 5000)
+    for name, sets in (
+        (f"{num_sets} at random", [random.random(1000) for _ in range(num_sets)]),
+        ("the 5 worst of 5000", unlucky[:5]),
+    ):
+        for threshold in (1e4, 1e6):
+            alarms = sorted(num_false_alarms(random, calibration, threshold, num_images) for calibration in sets)
+            print(f"| {name} | {threshold:,.0f} | {', '.join(map(str, alarms))} | {num_images / threshold:,.0f} |")
+    print(f"\nOf 5000 sets {len(unlucky) / 5000:.1%} have a true share above a bound (promised: at most 2 %).")
 
 
 def print_delays(random: Generator, sources: dict[str, Source], num_runs: int) -> None:
@@ -141,7 +144,7 @@ def main() -> None:
     print_false_alarms(random, endless, 200, 200_000 // factor)
     print_delays(random, sources, 1000 // factor)
     print_frozen(random)
-    print_ten_million(random, 10, 10_000_000 // factor)
+    print_ten_million(np.random.default_rng(1), 10, 10_000_000 // factor)  # its own seed: it is the longest
 
 
 if __name__ == "__main__":

@@ -98,10 +98,10 @@ def images_to_alarm(
 
 
 def num_false_alarms(random: Generator, calibration: Scores, threshold: float, num_images: int) -> int:
-    """Alarms on undrifted images, the detector reset after each: one that stays on must not count as one only."""
+    """Alarms on undrifted images with uniform scores, the detector reset after each: one that stays on is not one."""
     detector, num_alarms = new_detector(calibration, threshold), 0
     for _ in range(num_images // 1000):
-        detector.update(p_values(random.normal(size=1000), calibration))
+        detector.update(p_values(random.random(1000), calibration))
         if detector.alarm_raised_at is not None:
             num_alarms += 1
             detector.reset()
@@ -135,17 +135,19 @@ def images_until_alarm_ends(random: Generator, n: int, threshold: float, num_dri
     return 50_000
 
 
-def share_of_exceeded_bounds(random: Generator, n: int, num_sets: int) -> float:
-    """Share of calibration sets for which the true share of some event is above its bound."""
+def unlucky_sets(random: Generator, n: int, num_sets: int) -> list[Scores]:
+    """Those of so many calibration sets for which the true share of some event is above its bound, the worst first."""
     events = new_detector(np.arange(float(n)), 1e6).events
     low_ranks = np.rint(events.low * (n + 1)).astype(int) - 1
     high_ranks = np.rint(events.high * (n + 1)).astype(int) - 1
-    exceeded = 0
+    excesses = []
     for _ in range(num_sets):
         ordered = np.sort(random.random(n))  # of a uniform score the share below c is c
         shares = np.concatenate([ordered[low_ranks - 1], 1 - ordered[high_ranks]])  # p above that of rank j: from j + 1
-        exceeded += bool((shares > events.bounds).any())
-    return exceeded / num_sets
+        spread = np.sqrt(events.bounds * (1 - events.bounds))
+        excesses.append((float(((shares - events.bounds) / spread).max()), ordered))
+    excesses.sort(key=lambda pair: -pair[0])
+    return [ordered for excess, ordered in excesses if excess > 0]
 
 
 def _unit(images: NDArray[np.float32]) -> NDArray[np.float32]:
