@@ -8,13 +8,13 @@ import numpy as np
 
 from service import bundle as bundles
 from service.bundle import MODEL_FILE, Bundle, Figures, Manifest, MethodInfo, OutsideFigures, SelfTest, write_bundle
-from service.engine import Engine, EngineOptions, self_test_images
-from service.preprocess import Pixels
+from service.engine import Engine, EngineOptions, Outputs, self_test_images
 from training.calibrate import Calibration, load_calibration
 from training.data import as_array
 from training.evaluate import Evaluation, OutsideSetFigures, load_evaluation, predict_of
 from training.graph import ServedClassifier, to_onnx
-from training.parity import check_parity, extreme_images, torch_outputs
+from training.parity import check_measured, check_parity, extreme_images, torch_outputs
+from training.predictions import Predict
 from training.provenance import CONFIG_FILE, portable_config, provenance_of
 from training.report import render_report
 from training.runs import Run
@@ -33,13 +33,14 @@ def export(run: Run, models: Path) -> Bundle:
     served = ServedClassifier(classifier, trained.method, calibration.temperature, calibration.score_temperature).eval()
     graph = to_onnx(served, trained.splits.image_spec)
     manifest = make_manifest(trained, calibration, evaluation, served, _next_version(models, run.config.name))
-    report = render_report(manifest, evaluation, trained, predict_of(trained, calibration))
+    predict = predict_of(trained, calibration)
+    report = render_report(manifest, evaluation, trained, predict)
     files = {
         MODEL_FILE: graph,
         CONFIG_FILE: (portable_config(run.config).model_dump_json(indent=1) + "\n").encode(),
         **report,
     }
-    written = write_bundle(models, manifest, files, check=lambda draft: _prove(draft, served, trained))
+    written = write_bundle(models, manifest, files, check=lambda draft: _prove(draft, served, trained, predict))
     _keep_report(run, report)
     return written
 
@@ -76,17 +77,16 @@ def make_manifest(
     )
 
 
-def _prove(draft: Bundle, served: ServedClassifier, trained: Trained) -> None:
-    """Load the draft as the service does, warm it up and compare it with torch."""
+def _prove(draft: Bundle, served: ServedClassifier, trained: Trained, predict: Predict) -> None:
+    """Load the draft as the service does, warm it up, compare it with torch and with what evaluation measured."""
     engine = Engine(draft, EngineOptions(providers=("cpu",)))
     engine.self_test()
-    check_parity(engine.run, served, _parity_images(trained))
-
-
-def _parity_images(trained: Trained) -> Pixels:
     test = trained.splits.test
-    real = as_array(test.subset(np.linspace(0, len(test) - 1, min(NUM_REAL_IMAGES, len(test))).astype(np.int64)))
-    return np.concatenate([extreme_images(trained.splits.image_spec), real])
+    chosen = np.linspace(0, len(test) - 1, min(NUM_REAL_IMAGES, len(test))).astype(np.int64)
+    real = as_array(test.subset(chosen))
+    check_parity(engine.run, served, np.concatenate([extreme_images(trained.splits.image_spec), real]))
+    measured = predict("test", test)
+    check_measured(engine.run(real), Outputs(measured.probabilities[chosen], measured.score[chosen]))
 
 
 def _figures(evaluation: Evaluation) -> Figures:

@@ -14,9 +14,11 @@ from service.errors import BundleError
 from service.preprocess import Pixels
 from training import backbones, export, methods
 from training.classifier import Classifier
+from training.data import to_float
 from training.evaluate import evaluate_bundle, load_evaluation
 from training.graph import ServedClassifier, to_onnx
-from training.parity import BATCH_SIZES, ParityError, check_parity, extreme_images, torch_outputs
+from training.parity import BATCH_SIZES, ParityError, check_measured, check_parity, extreme_images, torch_outputs
+from training.predictions import from_logits
 from training.runs import Run
 from training.trained import open_trained
 
@@ -92,6 +94,26 @@ def test_parity_sees_every_image_at_every_batch_size() -> None:
 
     assert check_parity(run, served, mixed_images()) == 0
     assert set(sizes) == set(BATCH_SIZES)
+
+
+@pytest.mark.parametrize("name", ["dismax", "isomaxplus", "softmax"])
+@pytest.mark.parametrize("score_temperature", [1.0, 0.05])
+def test_the_served_classifier_answers_what_evaluation_measures(name: str, score_temperature: float) -> None:
+    served = served_classifier(name, score_temperature)
+    images = torch.from_numpy(mixed_images())
+    with torch.inference_mode():
+        logits = served.classifier(to_float(images)).numpy()
+    measured = from_logits(logits, methods.find(name), 0.05, score_temperature)
+    answered = torch_outputs(served, images.numpy())
+    np.testing.assert_allclose(answered.probabilities, measured.probabilities, atol=1e-5)
+    np.testing.assert_allclose(answered.scores, measured.score, atol=1e-5, rtol=1e-5)
+
+
+def test_scores_other_than_the_measured_ones_are_refused() -> None:
+    outputs = torch_outputs(served_classifier("dismax"), mixed_images())
+    check_measured(outputs, outputs)
+    with pytest.raises(ParityError, match="scores that the run was evaluated with"):
+        check_measured(Outputs(outputs.probabilities, outputs.scores * 1.1), outputs)
 
 
 def test_another_temperature_is_no_parity() -> None:
