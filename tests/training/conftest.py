@@ -9,7 +9,6 @@ import torch
 from training.recipes import RECIPES
 from training.runs import Run, create_run, open_run
 
-
 # Two threads that wait for one another on a busy machine take many times as long as one.
 torch.set_num_threads(1)
 
