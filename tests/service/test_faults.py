@@ -8,62 +8,30 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 
-from service.metrics import expose
 from service.state import StateStore
-from tests import tiny
+from tests import sabotage
 from tests.hammer import Hammer, eventually
-from tests.running import ADMIN_KEY, RunningService
+from tests.sabotage import ADMIN, DAY, SHARPNESS, fill, is_whole, jumping_clock, num_counted, put_default, serve
 
 pytestmark = pytest.mark.slow
-SHARPNESS = {1: 1.0, 2: 1.5}
-ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
 
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory):
     """A models directory with two versions; each test gets a copy that it may damage."""
-    directory = tmp_path_factory.mktemp("versions")
-    for version, sharpness in SHARPNESS.items():
-        tiny.write(directory, version=version, sharpness=sharpness)
-    return directory
+    return sabotage.write_versions(tmp_path_factory.mktemp("versions"))
 
 
 @pytest.fixture
 def directory(versions, tmp_path):
     shutil.copytree(versions, tmp_path / "models")
     return tmp_path / "models"
-
-
-def serve(directory, runtime, *flags, **options):
-    quiet = ("--log-requests-per-second", "0", "--serve", "tiny@1")
-    return RunningService(directory, runtime, *quiet, *flags, **options)
-
-
-def put_default(service, version):
-    return httpx.put(f"{service.url}/v1/models/tiny/default", json={"version": version}, headers=ADMIN, timeout=30)
-
-
-def num_counted(runtime, *only):
-    """Answered images as the workers counted them; the files outlive the processes."""
-    lines = expose(runtime / "metrics").decode().splitlines()
-    wanted = [line for line in lines if line.startswith("portcullis_predictions_total{")]
-    return sum(float(line.rpartition(" ")[2]) for line in wanted if all(word in line for word in only))
-
-
-def is_whole(service, num_workers=2):
-    """Whether all workers live and say that they are ready."""
-    with contextlib.suppress(httpx.HTTPError):
-        text = httpx.get(f"{service.url}/metrics", timeout=5).text
-        return f"portcullis_workers_ready {num_workers}.0" in text and len(service.workers()) == num_workers
-    return False
 
 
 def test_workers_that_are_killed_cost_only_what_they_had_in_flight(directory, tmp_path):
@@ -141,14 +109,11 @@ def test_a_state_file_cut_short_at_every_byte_changes_nothing(directory, tmp_pat
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A runtime directory of 12 MB."""
-    directory = tmp_path / "small"
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(directory)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield directory
-    subprocess.run(["umount", "--lazy", str(directory)], check=True)
+    try:
+        with sabotage.small_disk(tmp_path / "small") as directory:
+            yield directory
+    except PermissionError as error:
+        pytest.skip(str(error))
 
 
 def test_a_full_disk_refuses_changes_and_nothing_else(directory, small_disk):
@@ -156,9 +121,7 @@ def test_a_full_disk_refuses_changes_and_nothing_else(directory, small_disk):
     with serve(directory, small_disk) as service:
         with Hammer(service.url, SHARPNESS, 2) as hammer:
             hammer.wait_for(50)
-            with filler.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
-                while True:
-                    stream.write(bytes(4096))
+            fill(filler)
             answer = put_default(service, 2)
             assert (answer.status_code, answer.json()["error"]["code"]) == (507, "state_not_written")
             hammer.wait_for(100)
@@ -178,27 +141,9 @@ def test_a_full_disk_refuses_changes_and_nothing_else(directory, small_disk):
     assert [entry["version"] for entry in audited] == [2]  # once: the change that was refused is not in the log
 
 
-JUMPING_CLOCK = """
-import os, time
-
-def jumping(now=time.time, file=os.environ["TEST_CLOCK"]):
-    try:
-        with open(file) as stream:
-            return now() + float(stream.read() or 0)
-    except (OSError, ValueError):
-        return now()
-
-time.time = jumping
-"""
-DAY = 86_400
-
-
 def test_a_clock_that_jumps_disturbs_nothing(directory, tmp_path):
     """The wall clock of every process is set to and fro; the monotonic one goes on, as it does on a real machine."""
-    (tmp_path / "sitecustomize.py").write_text(JUMPING_CLOCK)
-    clock = tmp_path / "clock"
-    clock.write_text("0")
-    environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}", "TEST_CLOCK": str(clock)}
+    clock, environment = jumping_clock(tmp_path)
 
     def report():
         return httpx.get(f"{service.url}/v1/models/tiny/drift", timeout=30).json()

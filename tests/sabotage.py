@@ -1,0 +1,90 @@
+"""Ways to hurt a running service, for tests/service/test_faults.py and bench/faults.py."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from service.metrics import expose
+from tests import tiny
+from tests.running import ADMIN_KEY, RunningService
+
+SHARPNESS = {1: 1.0, 2: 1.5}
+"""How the graph of each version was made."""
+ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
+DAY = 86_400
+JUMPING_CLOCK = """
+import os, time
+
+def jumping(now=time.time, file=os.environ["TEST_CLOCK"]):
+    try:
+        with open(file) as stream:
+            return now() + float(stream.read() or 0)
+    except (OSError, ValueError):
+        return now()
+
+time.time = jumping
+"""
+
+
+def write_versions(directory):
+    """Two versions that can be told apart by their scores."""
+    for version, sharpness in SHARPNESS.items():
+        tiny.write(directory, version=version, sharpness=sharpness)
+    return directory
+
+
+def serve(directory, runtime, *flags, **options):
+    quiet = ("--log-requests-per-second", "0", "--serve", "tiny@1")
+    return RunningService(directory, runtime, *quiet, *flags, **options)
+
+
+def put_default(service, version):
+    return httpx.put(f"{service.url}/v1/models/tiny/default", json={"version": version}, headers=ADMIN, timeout=30)
+
+
+def num_counted(runtime, *only):
+    """Answered images as the workers counted them; the files outlive the processes."""
+    lines = expose(runtime / "metrics").decode().splitlines()
+    wanted = [line for line in lines if line.startswith("portcullis_predictions_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in wanted if all(word in line for word in only))
+
+
+def is_whole(service, num_workers=2):
+    """Whether all workers live and say that they are ready."""
+    with contextlib.suppress(httpx.HTTPError):
+        text = httpx.get(f"{service.url}/metrics", timeout=5).text
+        return f"portcullis_workers_ready {num_workers}.0" in text and len(service.workers()) == num_workers
+    return False
+
+
+def jumping_clock(directory: Path) -> tuple[Path, dict[str, str]]:
+    """A file with the seconds by which the wall clock is wrong, and the environment that makes a process believe it."""
+    (directory / "sitecustomize.py").write_text(JUMPING_CLOCK)
+    clock = directory / "clock"
+    clock.write_text("0")
+    return clock, {"PYTHONPATH": f"{directory}{os.pathsep}{Path.cwd()}", "TEST_CLOCK": str(clock)}
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path, megabytes: int = 12) -> Iterator[Path]:
+    """A disk of its own at `directory`."""
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(directory)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        raise PermissionError("mounting a small disk needs root")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def fill(file: Path) -> None:
+    """Write until the disk is full."""
+    with file.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(bytes(4096))
