@@ -2,6 +2,7 @@
 
 import { askForKey, currentKey } from "./key.js";
 
+/** Tells of "lost": a request found nobody. */
 export const events = new EventTarget();
 
 /** What the service, or the lack of it, answered instead of a result. */
@@ -15,8 +16,9 @@ export class Failure extends Error {
     return this.code === "unreachable";
   }
 
+  /** Whether another key may help: not where the service says that the thing itself is off. */
   get wantsKey() {
-    return this.status === 401 || this.status === 403;
+    return this.status === 401 || (this.status === 403 && !/\boff\b/.test(this.message));
   }
 }
 
@@ -59,9 +61,7 @@ async function attempt(path, options) {
   const key = currentKey();
   const headers = { ...options.headers, ...(key ? { authorization: `Bearer ${key}` } : {}) };
   try {
-    const answer = await fetch(path, { ...options, headers, cache: options.cache ?? "no-cache", credentials: "omit" });
-    events.dispatchEvent(new Event("reached"));
-    return answer;
+    return await fetch(path, { ...options, headers, cache: "no-cache", credentials: "omit" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     events.dispatchEvent(new Event("lost"));

@@ -69,10 +69,13 @@ export function axis(colours, more = {}) {
   };
 }
 
-/** Lines over time. `series`: [{label, colour, dash, fill}]; `level` draws a horizontal mark. */
-export function timeChart(container, { series, height = 170, format, least = 1e-3, range, level = () => null }) {
+/**
+ * Lines over time. `series`: [{label, colour, dash}]; `level` gives a value to mark by a dashed line; `readout` is an element
+ * that shows the values under the pointer. All such charts share one pointer.
+ */
+export function timeChart(container, { series, height = 170, format, least = 1e-3, range, readout, level = () => NaN }) {
   const describe = (colours) => ({
-    cursor: { y: false, points: { size: 6 } },
+    cursor: { y: false, points: { size: 6 }, sync: { key: "time" }, drag: { x: false, y: false } },
     legend: { show: false },
     padding: [10, 26, 0, 0],
     scales: { y: { range: range ?? ((_, low, high) => [0, Math.max(high * 1.1, least)]) } },
@@ -82,34 +85,37 @@ export function timeChart(container, { series, height = 170, format, least = 1e-
     ],
     series: [
       {},
-      ...series.map(({ label, colour, dash, fill }) => ({
+      ...series.map(({ label, colour, dash }) => ({
         label,
         stroke: colours[colour],
-        fill: fill ? colours[fill] : undefined,
         width: 2,
         dash,
         points: { show: false },
       })),
     ],
-    hooks: { draw: [(plot) => drawLevel(plot, level(), colours)] },
+    hooks: { draw: [(plot) => drawLevel(plot, level(), colours)], setCursor: [(plot) => read(plot, series, format, readout)] },
   });
   return new Chart(container, height, describe, [[], ...series.map(() => [])]);
 }
 
+function read(plot, series, format, readout) {
+  const { idx: index } = plot.cursor;
+  if (!readout) return;
+  const values = series.map(({ label }, line) => [label, plot.data[line + 1][index]]).filter(([, value]) => Number.isFinite(value));
+  readout.textContent = values.length === 0 ? "" : [TIMES(plot, [plot.data[0][index]])[0], ...values.map(([label, value]) => `${label} ${format(value)}`)].join("  ");
+}
+
 function drawLevel(plot, level, colours) {
-  if (level === null || !Number.isFinite(level.value)) return;
+  if (!Number.isFinite(level)) return;
   const { ctx, bbox } = plot;
-  const y = plot.valToPos(level.value, "y", true);
+  const y = plot.valToPos(level, "y", true);
   if (y < bbox.top || y > bbox.top + bbox.height) return;
-  pen(ctx, () => {
-    dashedLine(ctx, bbox.left, y, bbox.left + bbox.width, y, colours.ink);
-    label(ctx, level.text, bbox.left + bbox.width - 4 * devicePixelRatio, y - 4 * devicePixelRatio, "right", colours);
-  });
+  pen(ctx, () => dashedLine(ctx, bbox.left, y, bbox.left + bbox.width, y, colours.ink));
 }
 
 /**
  * The reference as bars with other sets as lines over it, and marks for a threshold and one score.
- * `lines`: [{shares, colour, dash}]; `marks()` gives {threshold, score, verdict}; all shares are per bin.
+ * `lines`: [{shares, colour, dash, isSmooth}]; `marks()` gives {threshold, score, verdict}; all shares are per bin.
  */
 export function distributionChart(container, { edges, shares, lines = [], marks = () => ({}), height = 120, compact = false }) {
   const top = Math.max(...shares);
@@ -127,12 +133,11 @@ export function distributionChart(container, { edges, shares, lines = [], marks 
     series: [
       {},
       { fill: colours.reference, width: 0, paths: uPlot.paths.bars({ align: 1, size: [1, Infinity], gap: compact || container.clientWidth < 600 ? 0 : 1 }), points: { show: false } },
-      ...lines.map(({ colour, dash, fill }) => ({
+      ...lines.map(({ colour, dash, isSmooth }) => ({
         stroke: colours[colour],
-        fill: fill ? colours[fill] : undefined,
         width: 2,
         dash,
-        paths: uPlot.paths.stepped({ align: 1 }),
+        paths: isSmooth ? uPlot.paths.linear() : uPlot.paths.stepped({ align: 1 }),
         points: { show: false },
       })),
     ],
@@ -222,10 +227,6 @@ function label(ctx, text, x, y, align, colours) {
   ctx.font = `${11 * devicePixelRatio}px ${family()}`;
   ctx.textAlign = align;
   ctx.textBaseline = "bottom";
-  const width = ctx.measureText(text).width;
-  const height = 13 * devicePixelRatio;
-  ctx.fillStyle = colours.sheet; // so that a line behind it does not cross the words
-  ctx.fillRect(align === "right" ? x - width : x, y - height, width, height);
   ctx.fillStyle = colours.muted;
   ctx.fillText(text, x, y);
 }

@@ -33,6 +33,16 @@ export function sharesInBins(quantiles, edges) {
   return below.slice(1).map((share, index) => share - below[index]);
 }
 
+/** Shares averaged over neighbouring bins: a set known by its quantiles only has none of the finer detail. */
+export function smoothed(shares) {
+  const weights = [1, 2, 3, 2, 1];
+  return shares.map((_, index) => {
+    let sum = 0;
+    weights.forEach((weight, offset) => (sum += weight * (shares[index + offset - 2] ?? 0)));
+    return sum / 9;
+  });
+}
+
 /** The reference's bins, with more of the same width on either side where other sets reach beyond. */
 export function bins(reference, otherQuantiles = []) {
   const { edges, counts } = reference.histogram;

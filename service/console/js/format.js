@@ -27,7 +27,7 @@ export function percent(share, digits = 1) {
 /** A difference of two shares in percentage points, with its sign. */
 export function points(difference, digits = 1) {
   const text = Math.abs(100 * difference).toFixed(digits);
-  if (Number(text) === 0) return "no change";
+  if (Number(text) === 0) return "±0";
   return `${difference > 0 ? "+" : MINUS}${text} points`;
 }
 

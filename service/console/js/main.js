@@ -21,6 +21,7 @@ const trouble = h("div", {});
 const nothing = h("div", { class: "sheet blank", hidden: true }, h("h2", {}, "No model is served"), h("p", {}, "Load one in ", h("a", { href: "#models" }, "Models"), "."));
 let shown = null;
 let hadModel = false;
+let isChecking = false;
 
 async function start() {
   main.append(trouble, nothing);
@@ -29,7 +30,7 @@ async function start() {
   addEventListener("hashchange", show);
   document.getElementById("model").addEventListener("change", (event) => session.choose(event.target.value));
   session.addEventListener("models", fillChoice);
-  events.addEventListener("lost", () => setHealth("unreachable"));
+  events.addEventListener("lost", checkHealth);
   setInterval(checkHealth, 1000 * HEALTH_SECONDS);
   checkHealth();
   await load();
@@ -90,13 +91,17 @@ function fillChoice() {
   hadModel = session.model !== null;
 }
 
+/** One lost request may be its own fault; the service is gone when its health route is. */
 async function checkHealth() {
-  if (document.hidden) return;
+  if (document.hidden || isChecking) return;
+  isChecking = true;
   try {
     await request("/readyz", { ask: false, signal: AbortSignal.timeout(5000) });
     setHealth("ready");
   } catch (failure) {
     setHealth(failure.status === 503 ? "not ready" : "unreachable");
+  } finally {
+    isChecking = false;
   }
 }
 

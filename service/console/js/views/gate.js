@@ -2,7 +2,7 @@
 
 import { sendJson } from "../api.js";
 import { DASHES, LINE_COLOURS, distributionChart } from "../charts.js";
-import { bins, scoreAt, shareBelow, sharesInBins } from "../distribution.js";
+import { bins, scoreAt, shareBelow, sharesInBins, smoothed } from "../distribution.js";
 import { announce, fill, h } from "../dom.js";
 import { failurePanel } from "../failures.js";
 import { count, percent, points, score as scoreText } from "../format.js";
@@ -93,7 +93,7 @@ class GateView {
   #draw(plot, wrapper) {
     const { edges, shares } = bins(this.reference, this.sets.map((set) => set.quantiles));
     this.edges = edges;
-    const lines = this.sets.map((set) => ({ ...set, shares: sharesInBins(set.quantiles, edges) }));
+    const lines = this.sets.map((set) => ({ ...set, isSmooth: true, shares: smoothed(sharesInBins(set.quantiles, edges)) }));
     const marks = () => ({ threshold: this.choice.threshold });
     this.chart = distributionChart(plot, { edges, shares, lines, marks, height: 320 });
     this.handle = new ThresholdHandle(wrapper, this.chart, {
@@ -153,7 +153,7 @@ class GateView {
     const isChanged = threshold !== this.inForce.threshold || operatingPoint !== this.inForce.operating_point;
     this.applyButton.disabled = !isChanged;
     this.resetButton.hidden = !isChanged;
-    this.thresholdField.value = Number(threshold.toPrecision(7));
+    this.thresholdField.value = Number(threshold.toPrecision(6));
     this.acceptField.value = operatingPoint ? operatingPoint.slice("accept".length) : (100 * (1 - this.#rejected(threshold))).toFixed(2);
     for (const button of this.content.querySelectorAll("[data-point]"))
       button.setAttribute("aria-pressed", String(button.dataset.point === operatingPoint));
@@ -206,6 +206,7 @@ class GateView {
       await this.session.refresh();
       this.#built = null;
       await this.#render();
+      this.handle.element.focus();
     } catch (failure) {
       fill(this.outcome, failurePanel(failure, () => this.#apply()));
       this.#update();

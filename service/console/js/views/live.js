@@ -9,6 +9,7 @@ import { count, duration, number, percent } from "../format.js";
 import { Readings } from "../readings.js";
 
 const POLL_SECONDS = 1.5;
+const REFRESH_POLLS = 6;
 const MAX_CLASSES = 12;
 
 export function liveView(session) {
@@ -20,6 +21,8 @@ class LiveView {
   #timer = null;
   #isShown = false;
   #key = null;
+  #gate = null;
+  #numPolls = 0;
 
   constructor(session) {
     this.session = session;
@@ -54,6 +57,9 @@ class LiveView {
       this.readings = new Readings(model.name, version.version);
       this.#takeDown();
     }
+    const gate = JSON.stringify(version.gate);
+    if (this.#gate !== gate) this.#takeDown();
+    this.#gate = gate;
     this.#poll();
   }
 
@@ -65,6 +71,8 @@ class LiveView {
       if (readings !== this.readings) return;
       readings.add(drift, metrics);
       await this.#render(drift);
+      this.#numPolls += 1;
+      if (this.#numPolls % REFRESH_POLLS === 0) await this.session.refresh({ ask: false }); // somebody may swap or move the gate
     } catch (failure) {
       if (!failure.isUnreachable) this.#fail(failure); // an outage is said once, above; what was last seen stays
     }
@@ -119,10 +127,10 @@ class LiveView {
         "div",
         { class: "live-grid" },
         sheet("Verdicts", legend(["accept", "accept line"], ["reject", "reject line dashed"]), "images a second", frames.verdicts),
-        sheet("Scores", legend(["familiar", "reference"], ["window", "ink line"]), "share of images; the shaded part is rejected", frames.scores),
-        sheet("Rejected", null, "share of the window; the mark is what familiar images promise", frames.rejected),
-        sheet("Evidence of drift", null, "log10; an alarm at the mark", frames.evidence),
-        sheet("PSI", null, "how far the window's p-values are from even; for the eye, not for alarms", frames.psi),
+        sheet("Scores", legend(["familiar", "reference"], ["window", "ink line"]), "share of images, the window by its quantiles; the shaded part is rejected", frames.scores),
+        sheet("Rejected", null, `share of the window; dashed: at most ${percent(this.session.version.gate.expected_rejected_share)} of familiar images`, frames.rejected),
+        sheet("Evidence of drift", null, "log10; dashed: the alarm", frames.evidence),
+        sheet("PSI", null, "p-values against even; for the eye, it raises no alarm", frames.psi),
         sheet("Class mix", null, "bars: the window; ticks: the reference", this.mix),
         sheet("Latency", legend(["p50", "ink line"], ["p99", "line-2 line dashed"]), "from the last byte in to the answer", frames.latency),
         sheet("Queue", null, "images that wait for the engine", frames.queue),
@@ -133,12 +141,13 @@ class LiveView {
   }
 
   #charts(frames, reference) {
-    const line = (colour, more = {}) => ({ colour, ...more });
-    const shares = (value) => percent(value, 0);
+    const line = (label, colour, more = {}) => ({ label, colour, ...more });
+    const at = (name) => frames[name].parentElement.querySelector(".readout");
+    const shares = (value) => percent(value, value > 0 && value < 0.1 ? 1 : 0);
     const alpha = () => this.session.version.gate.expected_rejected_share;
     const { edges, shares: expected } = (this.bins = bins(reference, Object.values(reference.outside).map((set) => set.quantiles).filter((quantiles) => quantiles.length > 1)));
     return {
-      verdicts: timeChart(frames.verdicts, { series: [line("accept"), line("reject", { dash: [6, 4] })], least: 1, format: (value) => number(value, value < 10 ? 1 : 0) }),
+      verdicts: timeChart(frames.verdicts, { readout: at("verdicts"), series: [line("accept", "accept"), line("reject", "reject", { dash: [6, 4] })], least: 1, format: (value) => number(value, value < 10 ? 1 : 0) }),
       scores: distributionChart(frames.scores, {
         edges,
         shares: expected,
@@ -146,11 +155,11 @@ class LiveView {
         marks: () => ({ threshold: this.session.version.gate.threshold }),
         height: 170,
       }),
-      rejected: timeChart(frames.rejected, { series: [line("reject")], format: shares, level: () => ({ value: alpha(), text: `at most ${percent(alpha())}` }), range: (_, low, high) => [0, Math.max(1.3 * alpha(), 1.15 * high, 0.01)] }),
-      evidence: timeChart(frames.evidence, { series: [line("ink")], format: (value) => number(value, 0), level: () => ({ value: this.alarmLevel, text: "alarm" }), range: (_, low, high) => [Math.min(0, low), Math.max(1.25 * this.alarmLevel, 1.1 * high)] }),
-      psi: timeChart(frames.psi, { series: [line("ink")], format: (value) => number(value, 2), range: (plot, low, high) => [0, Math.max(0.3, Math.min(1.15 * high, Math.max(1, 1.5 * (this.readings.columns.psi.at(-1) ?? 0))))] }),
-      latency: timeChart(frames.latency, { series: [line("ink"), line("set-2", { dash: [6, 4] })], format: duration }),
-      queue: timeChart(frames.queue, { series: [line("ink")], format: (value) => number(value, 0), range: (_, low, high) => [0, Math.max(4, 1.15 * high)] }),
+      rejected: timeChart(frames.rejected, { readout: at("rejected"), series: [line("rejected", "reject")], format: shares, level: alpha, range: (_, low, high) => [0, Math.max(1.3 * alpha(), 1.15 * high, 0.01)] }),
+      evidence: timeChart(frames.evidence, { readout: at("evidence"), series: [line("log10", "ink")], format: (value) => number(value, 1), level: () => this.alarmLevel, range: (_, low, high) => [Math.min(0, low), Math.max(1.25 * this.alarmLevel, 1.1 * high)] }),
+      psi: timeChart(frames.psi, { readout: at("psi"), series: [line("PSI", "ink")], format: (value) => number(value, 2), range: (plot, low, high) => [0, Math.max(0.3, Math.min(1.15 * high, Math.max(1, 1.5 * (this.readings.columns.psi.at(-1) ?? 0))))] }),
+      latency: timeChart(frames.latency, { readout: at("latency"), series: [line("p50", "ink"), line("p99", "set-2", { dash: [6, 4] })], format: duration }),
+      queue: timeChart(frames.queue, { readout: at("queue"), series: [line("waiting", "ink")], format: (value) => number(value, 0), range: (_, low, high) => [0, Math.max(4, 1.15 * high)] }),
     };
   }
 
@@ -217,7 +226,7 @@ function classMix(drift, labels) {
 }
 
 function sheet(title, key, note, content) {
-  return h("div", { class: "sheet" }, h("div", { class: "heading-row" }, h("h2", {}, title), key), h("p", { class: "small" }, note), content);
+  return h("div", { class: "sheet" }, h("div", { class: "heading-row" }, h("h2", {}, title), key), h("p", { class: "small note" }, h("span", {}, note), h("span", { class: "readout", "aria-hidden": "true" })), content);
 }
 
 function legend(...entries) {

@@ -98,7 +98,7 @@ class ReviewView {
   /** Off is a choice, not a fault: say how to turn it on. */
   #explain(failure) {
     if (failure.status === 404) return blank("This service has no review queue.", "");
-    if (failure.status === 403 && failure.message.includes("off")) return blank("Nothing is kept", `${failure.message}.`);
+    if (failure.status === 403 && !failure.wantsKey) return blank("Off", `${failure.message}.`);
     return failurePanel(failure, () => this.#load());
   }
 
