@@ -42,6 +42,8 @@ def test_a_request_is_a_span_with_a_child_for_each_stage():
     assert lengths == pytest.approx({"decode": 0.01, "queue": 0.02, "inference": 0.03})
     assert (request.end_time - request.start_time) / 1e9 == pytest.approx(0.1)
     assert request.start_time <= spans["decode"].start_time and spans["inference"].end_time <= request.end_time
+    assert spans["decode"].end_time == spans["queue"].start_time
+    assert spans["queue"].end_time == spans["inference"].start_time
     assert request.attributes["portcullis.verdict"] == "reject"
     assert request.attributes["http.response.status_code"] == 200
     assert request.resource.attributes["service.name"] == "portcullis"
