@@ -64,7 +64,7 @@ def _run(namespace: argparse.Namespace) -> None:
     if _is_main():
         _calibrate_run(run)
         _evaluate_run(run)
-        _export_run(run, namespace.models)
+        _export_run(run, namespace.models, namespace.examples)
 
 
 def _train(run: Run) -> None:
@@ -127,13 +127,13 @@ def _say_figures(evaluation: Evaluation) -> None:
 
 
 def _export(namespace: argparse.Namespace) -> None:
-    _export_run(open_run(namespace.run), namespace.models)
+    _export_run(open_run(namespace.run), namespace.models, namespace.examples)
 
 
-def _export_run(run: Run, models: Path) -> None:
+def _export_run(run: Run, models: Path, examples: Path | None) -> None:
     from training.export import export
 
-    bundle = export(run, models)
+    bundle = export(run, models, examples)
     _say(f"exported {bundle.path}; its card is {bundle.path / 'report.md'}")
     _say(f"next: portcullis serve --models {models}")
 

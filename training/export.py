@@ -7,10 +7,22 @@ from pathlib import Path
 import numpy as np
 
 from service import bundle as bundles
-from service.bundle import MODEL_FILE, Bundle, Figures, Manifest, MethodInfo, OutsideFigures, SelfTest, write_bundle
+from service.bundle import (
+    MODEL_FILE,
+    Bundle,
+    Figures,
+    ImageSpec,
+    Manifest,
+    MethodInfo,
+    OutsideFigures,
+    SelfTest,
+    write_bundle,
+)
 from service.engine import Engine, EngineOptions, Outputs, self_test_images
+from service.preprocess import decode
 from training.calibrate import Calibration, load_calibration
 from training.data import as_array
+from training.errors import DataError
 from training.evaluate import Evaluation, OutsideSetFigures, load_evaluation, predict_of
 from training.graph import ServedClassifier, to_onnx
 from training.parity import check_measured, check_parity, extreme_images, torch_outputs
@@ -20,12 +32,16 @@ from training.report import render_report
 from training.runs import Run
 from training.trained import Trained, open_trained
 
+EXAMPLE_SUFFIXES = (".gif", ".jpeg", ".jpg", ".png", ".webp")
 NUM_REAL_IMAGES = 64
 """Test images that parity is proven on, beside the extreme ones."""
 
 
-def export(run: Run, models: Path) -> Bundle:
-    """Write the next version of the run's bundle below `models`; one that cannot be served is never written."""
+def export(run: Run, models: Path, examples: Path | None = None) -> Bundle:
+    """Write the next version of the run's bundle below `models`; one that cannot be served is never written.
+
+    `examples`: a folder of pictures that go along, for people who try the model.
+    """
     trained = open_trained(run)
     calibration = load_calibration(trained)
     evaluation = load_evaluation(trained)
@@ -39,10 +55,24 @@ def export(run: Run, models: Path) -> Bundle:
         MODEL_FILE: graph,
         CONFIG_FILE: (portable_config(run.config).model_dump_json(indent=1) + "\n").encode(),
         **report,
+        **read_examples(examples, trained.splits.image_spec),
     }
     written = write_bundle(models, manifest, files, check=lambda draft: _prove(draft, served, trained, predict))
     _keep_report(run, report)
     return written
+
+
+def read_examples(folder: Path | None, image: ImageSpec) -> dict[str, bytes]:
+    """The pictures of a folder, each proven to decode as the service will decode it; other files stay behind."""
+    if folder is None:
+        return {}
+    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in EXAMPLE_SUFFIXES)
+    if not found:
+        raise DataError(f"expected a folder with pictures ({', '.join(EXAMPLE_SUFFIXES)}), got {folder}")
+    pictures = {f"examples/{path.name}": path.read_bytes() for path in found}
+    for picture in pictures.values():
+        decode(picture, image)
+    return pictures
 
 
 def make_manifest(

@@ -71,6 +71,7 @@ def _add_run(command: Parser) -> Parser:
 
 def _add_models(command: Parser) -> None:
     command.add_argument("--models", type=Path, default=DEFAULT_MODELS, metavar="DIR", help="where bundles are written")
+    command.add_argument("--examples", type=Path, metavar="DIR", help="pictures to ship in the bundle, for the console")
 
 
 def _add_compare(command: Parser) -> None:

@@ -7,14 +7,16 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 
 from service.bundle import ImageSpec, load_bundle
 from service.engine import Engine, Outputs
-from service.errors import BundleError
+from service.errors import BadImage, BundleError
 from service.preprocess import Pixels
 from training import backbones, export, methods
 from training.classifier import Classifier
 from training.data import to_float
+from training.errors import DataError
 from training.evaluate import evaluate_bundle, load_evaluation
 from training.graph import ServedClassifier, to_onnx
 from training.parity import BATCH_SIZES, ParityError, check_measured, check_parity, extreme_images, torch_outputs
@@ -191,3 +193,18 @@ def test_the_report_states_the_figures_and_shows_its_plots(evaluated_run: Run, t
         assert f"]({file})" in text
         assert (bundle.path / file).read_bytes().startswith(b"\x89PNG")
     assert (evaluated_run.directory / "report.md").read_text() == text
+
+
+def test_pictures_go_along_and_a_folder_without_any_is_refused(evaluated_run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    with pytest.raises(DataError, match="expected a folder with pictures"):
+        export.export(evaluated_run, tmp_path, folder)
+    (folder / "README.md").write_text("where they come from")
+    Image.new("RGB", (30, 20), "red").save(folder / "red.png")
+    bundle = export.export(evaluated_run, tmp_path, folder)
+    assert [file for file in bundle.manifest.files if file.startswith("examples/")] == ["examples/red.png"]
+    assert bundle.read("examples/red.png") == (folder / "red.png").read_bytes()
+    (folder / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(BadImage):
+        export.export(evaluated_run, tmp_path, folder)
