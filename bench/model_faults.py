@@ -1,0 +1,135 @@
+"""Faults around models that change, for `python -m bench.faults`."""
+
+import os
+import statistics
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench import ballast
+from bench.fault_figures import Figures, tally
+from service.state import StateStore
+from tests.hammer import Hammer, eventually
+from tests.sabotage import ADMIN, SHARPNESS, put_default, serve
+
+THREADS = 8
+
+
+def swaps(directory: Path, scale: float) -> Figures:
+    """Swaps in a row through the API, under load."""
+    num_swaps, seconds, memory = max(40, round(1000 * scale)), [], []
+    with serve(directory / "models", directory / "runtime") as service:
+        with Hammer(service.url, SHARPNESS, 2) as hammer, httpx.Client(timeout=60, headers=ADMIN) as client:
+            for number in range(num_swaps):
+                started = time.monotonic()
+                body = {"version": 2 - number % 2}
+                client.put(f"{service.url}/v1/models/tiny/default", json=body).raise_for_status()
+                seconds.append(time.monotonic() - started)
+                if number in (num_swaps // 10, num_swaps - 1):
+                    memory.append(_resident_megabytes(service))
+        threads = [len(list(Path(f"/proc/{worker}/task").iterdir())) for worker in service.workers()]
+    return {
+        "swaps": num_swaps,
+        **tally(hammer),
+        "lost": hammer.lost,
+        "seconds until every worker has swapped, median": round(statistics.median(seconds), 3),
+        "99 %": round(sorted(seconds)[int(0.99 * len(seconds))], 3),
+        "MB of both workers after a tenth": memory[0],
+        "MB at the end": memory[1],
+        "threads of each worker at the end": threads,
+    }
+
+
+def large_engines(directory: Path, scale: float) -> Figures:
+    """Swaps between two versions with 64 MB of weights each."""
+    models = directory / "large"
+    for version in (1, 2):
+        ballast.write(models, version, SHARPNESS[version])
+    with serve(models, directory / "runtime") as service, httpx.Client(timeout=60, headers=ADMIN) as client:
+        url = f"{service.url}/v1/models/tiny"
+        one = _settled_megabytes(service)
+        client.post(f"{url}/versions/2").raise_for_status()
+        two = _settled_megabytes(service)
+        client.delete(f"{url}/versions/2").raise_for_status()
+        again = _settled_megabytes(service)
+        for number in range(max(6, round(40 * scale))):
+            client.put(f"{url}/default", json={"version": 2 - number % 2}).raise_for_status()
+        end = _settled_megabytes(service)
+    return {
+        "MB of both workers with one version": one,
+        "with two": two,
+        "after one was unloaded": again,
+        "after more swaps": end,
+    }
+
+
+def damaged_bundles(directory: Path, scale: float) -> Figures:
+    """A bundle is cut short in the middle of a swap, just when it is wanted, and mended half a second later."""
+    graph = directory / "models" / "tiny" / "2" / "model.onnx"
+    whole, num_split, seconds, rounds = graph.read_bytes(), 0, [], max(3, round(40 * scale))
+    with serve(directory / "models", directory / "runtime") as service, Hammer(service.url, SHARPNESS, 4) as hammer:
+        store = StateStore(service.runtime)
+
+        def damage() -> None:
+            while store.read().models["tiny"].default == 1:  # type: ignore[union-attr]
+                pass
+            graph.write_bytes(whole[: len(whole) // 2])
+
+        for _ in range(rounds):
+            saboteur = threading.Thread(target=damage)
+            saboteur.start()
+            mender = threading.Timer(0.5, lambda: graph.write_bytes(whole))
+            mender.start()
+            lines = len(service.lines)
+            put_default(service, 2).raise_for_status()
+            saboteur.join()
+            mender.join()
+            graph.write_bytes(whole)
+            started = time.monotonic()
+            eventually(lambda: store.is_confirmed(store.read().revision), 30)  # type: ignore[union-attr]
+            seconds.append(time.monotonic() - started)
+            num_split += any("cannot serve tiny as wanted" in line for line in service.lines[lines:])
+            put_default(service, 1).raise_for_status()
+    return {
+        "swaps": rounds,
+        "of them with a worker that read a damaged file": num_split,
+        **tally(hammer),
+        "lost": hammer.lost,
+        "seconds from mending to all in line, at most": round(max(seconds), 2),
+    }
+
+
+def shadowed(directory: Path, scale: float) -> Figures:
+    """A candidate sees all of the live traffic."""
+    figures: Figures = {}
+    with serve(directory / "models", directory / "runtime") as service:
+        url = f"{service.url}/v1/models/tiny"
+        for name, threads in (("idle", 1), ("busy", THREADS)):
+            for share in (0, 1):
+                if share:
+                    httpx.put(f"{url}/shadow", json={"version": 2, "share": 1}, headers=ADMIN).raise_for_status()
+                with Hammer(service.url, SHARPNESS, threads) as hammer:
+                    time.sleep(max(2, 15 * scale))
+                milliseconds = sorted(1000 * value for value in hammer.seconds)
+                label = f"{name}, {'with' if share else 'without'} shadow: ms p50 / p99"
+                p99 = milliseconds[int(0.99 * len(milliseconds))]
+                figures[label] = f"{statistics.median(milliseconds):.2f} / {p99:.2f}"
+                if share:
+                    time.sleep(0.5)
+                    seen = httpx.get(url).json()["shadow"]
+                    figures[f"{name}: compared, dropped"] = [seen["num_images"], seen["num_dropped"]]
+                    httpx.delete(f"{url}/shadow", headers=ADMIN).raise_for_status()
+    return figures
+
+
+def _resident_megabytes(service: Any) -> int:
+    pages = [int(Path(f"/proc/{worker}/statm").read_text().split()[1]) for worker in service.workers()]
+    return round(sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+
+
+def _settled_megabytes(service: Any) -> int:
+    time.sleep(1)  # what was retired is freed within moments
+    return _resident_megabytes(service)

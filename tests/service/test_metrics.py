@@ -1,0 +1,143 @@
+"""Files of metrics that outlive workers and full disks."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from service.drift import DriftReport
+from service.metrics import (
+    DIRECTORY_VARIABLE,
+    FILE_BYTES,
+    DriftCollector,
+    Metrics,
+    ServedCollector,
+    ServedVersion,
+    _AllocatedFile,
+    expose,
+    forget_gauges,
+)
+
+WORKER = """
+import sys
+from service import metrics
+metrics.use_slot(int(sys.argv[1]))
+instruments = metrics.Metrics()
+instruments.predictions.labels("tiny", "1", "accept").inc(int(sys.argv[2]))
+instruments.workers_ready.set(1)
+"""
+
+
+def work(directory, slot, amount):
+    environment = os.environ | {DIRECTORY_VARIABLE: str(directory)}
+    subprocess.run([sys.executable, "-c", WORKER, str(slot), str(amount)], check=True, env=environment)
+
+
+def value(directory, series):
+    lines = [line for line in expose(directory).decode().splitlines() if line.startswith(series + " ")]
+    return float(lines[0].rpartition(" ")[2]) if lines else None
+
+
+def test_a_replaced_worker_goes_on_counting_and_a_dead_one_is_not_ready(tmp_path):
+    counted = 'portcullis_predictions_total{model="tiny",verdict="accept",version="1"}'
+    work(tmp_path, 0, 3)
+    work(tmp_path, 1, 4)
+    assert (value(tmp_path, counted), value(tmp_path, "portcullis_workers_ready")) == (7, 2)
+    sizes = {file.name: file.stat().st_size for file in tmp_path.iterdir()}
+    forget_gauges(tmp_path, 0)
+    assert (value(tmp_path, counted), value(tmp_path, "portcullis_workers_ready")) == (7, 1)
+    assert {file.name: file.stat().st_size for file in tmp_path.iterdir()} == sizes  # the space stays ours
+    work(tmp_path, 0, 2)
+    assert (value(tmp_path, counted), value(tmp_path, "portcullis_workers_ready")) == (9, 2)
+
+
+def test_every_block_of_a_file_is_on_the_disk_before_it_is_written_to(tmp_path):
+    work(tmp_path, 0, 1)
+    for file in tmp_path.iterdir():
+        status = file.stat()
+        assert status.st_size >= FILE_BYTES
+        assert status.st_blocks * 512 >= status.st_size, f"{file.name} has holes"
+
+
+def test_a_file_that_grows_has_no_holes_either(tmp_path):
+    file = _AllocatedFile(str(tmp_path / "counter_0.db"))
+    for number in range(4000):
+        file.write_value(f"series number {number:080d}", float(number), 0.0)
+    status = (tmp_path / "counter_0.db").stat()
+    assert status.st_size > FILE_BYTES
+    assert status.st_blocks * 512 >= status.st_size
+    again = _AllocatedFile(str(tmp_path / "counter_0.db"))
+    assert again.read_value(f"series number {3999:080d}") == (3999.0, 0.0)
+    for opened in (file, again):
+        opened.close()
+
+
+def test_on_a_full_disk_a_new_series_is_lost_and_an_old_one_goes_on(tmp_path, monkeypatch):
+    file = _AllocatedFile(str(tmp_path / "counter_0.db"))
+    file.write_value("old", 1.0, 0.0)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("service.metrics.os.posix_fallocate", full)
+    numbers = range(4000)
+    for number in numbers:
+        file.write_value(f"series number {number:080d}", 1.0, 0.0)
+        file.read_value(f"series number {number:080d}")
+    file.write_value("old", 2.0, 0.0)
+    assert file.read_value("old") == (2.0, 0.0)
+    assert (tmp_path / "counter_0.db").stat().st_size == FILE_BYTES
+    kept = {key for key, *_ in file.read_all_values()}
+    file.close()
+    assert {"old", f"series number {0:080d}"} < kept
+    assert f"series number {3999:080d}" not in kept
+
+
+def test_what_is_not_served_any_more_has_no_gauge(tmp_path):
+    served = [ServedVersion("tiny", 2, "dismax", "cpu", "auto", -3.9, 0.05, shadow_shift=0.25)]
+    text = expose(tmp_path, ServedCollector(lambda: served)).decode()
+    assert 'portcullis_gate_threshold{model="tiny",version="2"} -3.9' in text
+    assert 'portcullis_model_info{asked="auto",method="dismax",model="tiny",provider="cpu",version="2"} 1.0' in text
+    assert 'portcullis_shadow_score_shift{model="tiny",version="2"} 0.25' in text
+    served.clear()
+    assert "tiny" not in expose(tmp_path, ServedCollector(lambda: served)).decode()
+
+
+def test_an_empty_window_has_evidence_but_no_ratios(tmp_path):
+    report = DriftReport(
+        num_images=0,
+        evidence_log10=0.0,
+        alarm=False,
+        threshold=1e6,
+        num_images_since_reset=0,
+        num_alarms_since_reset=0,
+        psi=None,
+        ks=None,
+        reject_ratio=None,
+        reject_ratio_interval=(0.0, 1.0),
+        class_mix=None,
+        class_mix_reference=(1.0,),
+        class_mix_distance=None,
+        p_value_shares=None,
+        score_quantiles={},
+    )
+    text = expose(tmp_path, DriftCollector(lambda: [("tiny", 1, report)])).decode()
+    assert 'portcullis_drift_evidence_log10{model="tiny",version="1"} 0.0' in text
+    assert 'portcullis_drift_psi{model="tiny"' not in text
+
+
+def test_every_instrument_has_the_prefix_and_a_text():
+    registry = CollectorRegistry()
+    Metrics(registry)
+    families = list(registry.collect())
+    assert families
+    assert all(family.name.startswith("portcullis_") and family.documentation for family in families)
+
+
+@pytest.mark.parametrize("name", ["gate_threshold", "model_info", "drift_psi", "score_quantile"])
+def test_no_gauge_is_declared_twice(name):
+    registry = CollectorRegistry()
+    Metrics(registry)
+    assert f"portcullis_{name}" not in {family.name for family in registry.collect()}
