@@ -49,18 +49,19 @@ class Console:
 
 @pytest.fixture(scope="session")
 def console_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`colours` in two versions, the older pinned by the service below, and `quiet`, which nobody asks anything."""
+    """`colours` in two versions, the older pinned by the service below, and two that one test each has to itself."""
     directory = tmp_path_factory.mktemp("console-models")
     colours.write(directory, "colours", 1)
     colours.write(directory, "colours", 2, sharpness=1.2)
     colours.write(directory, "quiet", 1)
+    colours.write(directory, "flooded", 1)
     return directory
 
 
 @pytest.fixture(scope="session")
 def console_service(console_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """Keeps every image for review."""
-    flags = ["--serve", "colours@1,quiet", "--review-enabled", "--review-accept-sample", "1"]
+    flags = ["--serve", "colours@1,quiet,flooded", "--review-enabled", "--review-accept-sample", "1"]
     with RunningService(console_models, tmp_path_factory.mktemp("console-runtime"), *flags) as service:
         yield service
 

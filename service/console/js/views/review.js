@@ -128,7 +128,7 @@ class ReviewView {
     const field = h("input", { type: "text", list: "review-labels", class: "label-field", "aria-label": "Label", placeholder: "label", value: item.true_label ?? "", tabindex: "-1" });
     const tile = h(
       "li",
-      { class: "review-item", tabindex: "-1", "aria-label": `${item.verdict}, answered ${item.label}, stranger than ${percent(1 - item.p_value)}`, on: { focus: () => this.#rove(tile) } },
+      { class: "review-item", tabindex: "-1", "data-id": item.id, "aria-label": `${item.verdict}, answered ${item.label}, stranger than ${percent(1 - item.p_value)}`, on: { focus: () => this.#rove(tile) } },
       h("div", { class: "thumb-frame" }, picture),
       h("div", { class: "row" }, h("strong", {}, item.label), verdictBadge(item.verdict)),
       h("p", { class: "small" }, `stranger than ${percent(1 - item.p_value)}`, item.num_seen > 1 ? ` · seen ${item.num_seen} times` : ""),
@@ -196,9 +196,9 @@ class ReviewView {
     this.#undo = null;
     this.undoButton.disabled = true;
     await sendJson("PUT", `/v1/review/${id}`, state === "labelled" ? { label } : { state });
-    announce("Undone");
     await this.#load();
     [...this.grid.children].find((tile) => tile.item.id === id)?.focus();
+    announce("Undone");
   }
 
   /** One folder a label, as the training line reads it. */
