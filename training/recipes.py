@@ -129,7 +129,7 @@ _CIFAR10_ON_CPU: dict[str, Any] = {
 RECIPES: dict[str, RunConfig] = {
     "digits": RunConfig(
         name="digits", data="digits", backbone="small", fractional_regulariser=True, **_ONE_CYCLE, epochs=30,
-        batch_size=64, learning_rate=0.1, weight_decay=5e-4, augmentation="crop", validation_size=200,
+        batch_size=64, learning_rate=0.1, weight_decay=5e-3, augmentation="crop", validation_size=200,
         calibration_size=250, test_size=360,
     ),
     "cifar10-resnet9": RunConfig(

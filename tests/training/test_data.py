@@ -178,6 +178,7 @@ def test_broken_idx_files_are_refused():
         parse_idx("x", b"\0\0\x08\x09")
 
 
+@pytest.mark.slow
 def test_fashion_mnist_as_debian_ships_it():
     path = Path("/usr/share/datasets/fashion-mnist")
     if not path.is_dir():
