@@ -10,13 +10,14 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from service.api.context import Context
-from service.api.requests import secret
+from service.api.requests import query, secret
 from service.api.review_schemas import ReviewChange, ReviewItem, ReviewPage, State
 from service.errors import Forbidden, InvalidParameter
 from service.review_store import MEDIA_TYPES, ReviewStore
 
 Identifier = Annotated[str, Path(description="An item's id", examples=["6f1d0c2b9a7e4f35"])]
 Verdict = Literal["accept", "reject"]
+LIST_PARAMETERS = frozenset({"model", "label", "verdict", "state", "limit", "cursor"})
 _IMAGES: dict[int | str, dict[str, Any]] = {
     200: {"content": {media_type: {} for media_type in sorted(set(MEDIA_TYPES.values()))}}
 }
@@ -39,6 +40,7 @@ def review_router(context: Context) -> APIRouter:
     @router.get("/v1/review", summary="Images kept for review, the strangest first (admin key)")
     async def list_items(
         kept: Kept,
+        request: Request,
         model: str | None = None,
         label: Annotated[str | None, Query(description="What the service answered")] = None,
         verdict: Verdict | None = None,
@@ -46,6 +48,7 @@ def review_router(context: Context) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
     ) -> ReviewPage:
+        query(request.scope, LIST_PARAMETERS)  # refuses what is unknown: a typing error must not list everything
         wanted = {"model": model, "label": label, "verdict": verdict, "state": state}
         page = await asyncio.to_thread(kept.page, wanted, limit, _position(cursor))
         following = _cursor(page.next_position) if page.next_position else None

@@ -6,9 +6,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 State = Literal["open", "labelled", "dismissed"]
-MAX_LABEL_LENGTH = 100
-LABEL_PATTERN = r"^[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*$"
-"""A label names a folder of the export: no separators, no control characters, no leading dot."""
+MAX_LABEL_LENGTH = 60  # at most 240 bytes: what a folder's name may have
+LABEL_PATTERN = r"^[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*$"
+"""A label names a folder of the export: no separators, no control characters, no leading dot or space."""
 
 
 class _Schema(BaseModel):

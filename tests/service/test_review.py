@@ -194,7 +194,7 @@ def test_looking_needs_an_admin_key(reviewed_service):
                 assert caught.value.status == status
 
 
-@pytest.mark.parametrize("label", ["../up", "a/b", ".hidden", "", "x" * 101, "a\nb"])
+@pytest.mark.parametrize("label", ["../up", "a/b", ".hidden", "", " ", "x" * 61, "a\nb"])
 def test_a_label_that_is_no_folder_name_is_refused(admin, label):
     with pytest.raises(Refused) as caught:
         admin.label_review("any", label)
@@ -204,6 +204,7 @@ def test_a_label_that_is_no_folder_name_is_refused(admin, label):
 def test_a_wrong_cursor_and_an_unknown_item_are_refused(admin):
     for call, code in (
         (lambda: admin.review(cursor="%%%"), "invalid_parameter"),
+        (lambda: admin.review(verdit="reject"), "invalid_parameter"),
         (lambda: admin.review_image("0" * 16), "unknown_review_item"),
     ):
         with pytest.raises(Refused) as caught:
