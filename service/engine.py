@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 os.putenv("ORT_DISABLE_TELEMETRY", "1")  # read when onnxruntime loads: a server reports its usage to nobody
 
-import onnxruntime  # noqa: E402
+import onnxruntime
 
 from service.bundle import MODEL_FILE, Bundle, ImageSpec
 from service.devices import has_nvidia_driver

@@ -29,6 +29,7 @@ class GuardedProtocol(HttpToolsProtocol):
     body_timeout_seconds = 30.0
     is_draining = False
     _clock: asyncio.TimerHandle | None = None
+    _had_request = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -47,6 +48,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_clock()
         self._start_clock(self.body_timeout_seconds)
         super().on_headers_complete()
+        self._had_request = True
         cycle = self.cycle
         if self.is_draining:
             cycle.keep_alive = False
@@ -58,13 +60,13 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """A connection that was taken a moment ago still gets its first answer."""
-        if self.cycle is None:
-            self.loop.call_later(FIRST_REQUEST_SECONDS, self._close_if_silent)
-        else:
+        if self._had_request:
             super().shutdown()
+        else:
+            self.loop.call_later(FIRST_REQUEST_SECONDS, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if not self._had_request and not self.transport.is_closing():
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:

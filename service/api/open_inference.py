@@ -33,7 +33,6 @@ from service.errors import (
 )
 from service.pipeline import Pipeline, Prediction, Row
 
-
 PREFIX = "/v2"
 OUTPUTS = ("probabilities", "score", "p_value", "verdict")
 Name = Annotated[str, Path(description="A model's name", examples=["cifar10-resnet9"])]

@@ -40,7 +40,7 @@ def test_a_familiar_image_is_accepted_with_every_field_of_the_answer(client):
     assert answer.score == pytest.approx(float(scores[0]), abs=1e-5)
     assert answer.p_value == gate.p_value(answer.score, tiny.manifest().calibration)
     assert (answer.threshold, answer.operating_point, answer.verdict) == (point.threshold, "accept95", "accept")
-    assert [entry.label for entry in answer.top][0] == "red"
+    assert answer.top[0].label == "red"
     assert sum(entry.probability for entry in answer.top) == pytest.approx(1)
 
 

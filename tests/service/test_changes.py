@@ -7,6 +7,7 @@ import shutil
 import httpx
 import pytest
 
+from service import gate
 from tests import tiny
 from tests.hammer import Hammer, eventually
 from tests.running import ADMIN_KEY, RunningService
@@ -212,6 +213,18 @@ def test_a_bundle_that_does_not_validate_changes_nothing_and_says_why(client, se
     assert str(directory) not in answer.text
     assert (served(client), set(hammer.versions), hammer.wrong) == ((1, True, [1]), {1}, [])
     assert swaps(client, "failed") == failed + 1
+
+
+def test_a_version_for_which_the_gate_in_force_makes_no_sense_is_refused(client, directory):
+    pin(client)
+    add(directory, 2)  # its scores are lower by half
+    threshold = gate.operating_point("accept95", tiny.manifest(sharpness=SHARPNESS[1]).calibration).threshold
+    client.put("/v1/models/tiny/gate", json={"threshold": threshold}).raise_for_status()
+    answer = client.put("/v1/models/tiny/default", json={"version": 2})
+    client.put("/v1/models/tiny/gate", json={"operating_point": "accept95"}).raise_for_status()
+    assert answer.status_code == 422
+    assert re.search("would reject (100|9[0-9])% of its familiar images", answer.json()["error"]["message"])
+    assert client.put("/v1/models/tiny/default", json={"version": 2}).status_code == 200
 
 
 def test_the_watcher_adopts_what_validates_and_shows_what_does_not(client, service, directory):

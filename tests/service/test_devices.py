@@ -7,7 +7,9 @@ from service.settings import Settings
 from service.supervisor import worker_devices
 
 
-@pytest.mark.parametrize(("quota", "cores"), [("200000 100000", 2), ("50000 100000", 1), ("max 100000", None), ("", None)])
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("200000 100000", 2), ("50000 100000", 1), ("max 100000", None), ("", None)]
+)
 def test_a_containers_quota_limits_the_cores(tmp_path, quota, cores):
     file = tmp_path / "cpu.max"
     file.write_text(quota)

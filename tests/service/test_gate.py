@@ -71,7 +71,7 @@ def test_the_bound_of_one_calibration_set_agrees_with_the_beta_quantile():
 def test_a_promise_that_the_calibration_set_cannot_keep_is_not_published():
     calibration = gate.summarise(scores(98))
     assert [point.name for point in gate.operating_points(calibration)] == ["accept90", "accept95"]
-    with pytest.raises(UnknownOperatingPoint, match="needs at least 99 calibration images.*has 98"):
+    with pytest.raises(UnknownOperatingPoint, match=r"needs at least 99 calibration images.*has 98"):
         gate.operating_point("accept99", calibration)
     assert "accept99" in [point.name for point in gate.operating_points(gate.summarise(scores(99)))]
 

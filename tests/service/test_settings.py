@@ -31,7 +31,9 @@ def test_the_file_may_be_named_by_the_environment(tmp_path):
 
 
 def test_lists_auto_and_switches_are_written_as_people_write_them():
-    options = load(["--providers", "tensorrt, cuda", "--workers", "auto", "--no-allow-request-gate", "--device-ids", "1,3"])
+    options = load(
+        ["--providers", "tensorrt, cuda", "--workers", "auto", "--no-allow-request-gate", "--device-ids", "1,3"]
+    )
     assert options.providers == ("tensorrt", "cuda")
     assert options.workers == 0
     assert options.allow_request_gate is False
