@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 5.0
 POLL_SECONDS = 0.02
+MAX_REJECTED_SHARE = 0.5
 
 Edit = Callable[[DesiredState], DesiredState]
 ModelEdit = Callable[[ServedModel], ServedModel]
@@ -185,12 +186,17 @@ class Changes:
         state = self._store.read()
         served = state.models.get(name) if state else None
         wanted = served.gate if served else self._configured_gate
+        label = f"{manifest.name}/{manifest.version}"
         try:
-            gate.choose(wanted, manifest)
+            chosen = gate.choose(wanted, manifest)
         except ServiceError as error:
+            raise BundleError(f"bundle {label} cannot keep the gate in force: {error}") from None
+        share = gate.expected_rejected_share(chosen, manifest.calibration)
+        if share > MAX_REJECTED_SHARE:  # an absolute threshold, and scores on another scale
             raise BundleError(
-                f"bundle {manifest.name}/{manifest.version} cannot keep the gate in force: {error}"
-            ) from None
+                f"bundle {label}: the gate in force, {wanted}, would reject {share:.0%} of its familiar images; "
+                "choose an operating point first"
+            )
 
     def _fresh(self, name: str, version: int) -> ServedModel:
         return ServedModel(default=version, is_pinned=version != self._newest(name), gate=self._configured_gate)
