@@ -23,7 +23,7 @@ CONFIG = RECIPES["digits"].model_copy(
 def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "training"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    options = {"capture_output": True, "text": True, "timeout": 120}
+    options = {"capture_output": True, "text": True, "timeout": 280}
     return subprocess.run([*command, *arguments], check=False, env=environment, **options)
 
 

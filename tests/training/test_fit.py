@@ -6,6 +6,7 @@ import signal
 
 import pytest
 import torch
+from PIL import Image
 
 from training import checkpoint, fit, interrupt, precision, preparation
 from training.checkpoint import load_classifier
@@ -121,6 +122,28 @@ def test_tensorboard_and_history_have_a_row_an_epoch(uninterrupted):
     assert [row["epoch"] for row in json.loads(uninterrupted.history_path.read_text())] == [1, 2]
     events = list((uninterrupted.directory / "tensorboard").glob("events.out.tfevents.*"))
     assert sum(path.stat().st_size for path in events) > 200
+
+
+@pytest.mark.slow
+def test_a_folder_is_trained_on_with_random_boxes_of_images_decoded_in_worker_processes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for label, brightness in (("dark", 40), ("light", 200)):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for index in range(20):
+            image = Image.new("RGB", (30 + index, 50 - index), (brightness + index,) * 3)
+            image.save(tmp_path / "images" / label / f"{index}.png")
+    sizes = {"validation_size": 4, "calibration_size": 4, "test_size": 4, "image_size": 16, "resize_shorter_side": 20}
+    options = {
+        "augmentation": "resized-crop-flip",
+        "epochs": 6,
+        "batch_size": 8,
+        "learning_rate": 0.05,
+        "num_workers": 1,
+    }
+    run = tiny(tmp_path, data=f"folder:{tmp_path / 'images'}", **sizes, **options)
+    history = fit.fit(run, show_progress=False)
+    assert history[-1]["accuracy"] > 0.9
+    assert load_classifier(run)(torch.rand(1, 3, 16, 16)).shape == (1, 2)
 
 
 def test_mixed_precision_is_for_cuda_only(monkeypatch):
