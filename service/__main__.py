@@ -67,7 +67,7 @@ def _welcome(address: str) -> str:
     return (
         f"\nPortcullis {__version__} is ready on {address}\n"
         f"  try     curl --data-binary @photo.jpg {address}/v1/predict\n"
-        f"  see     {address}/docs\n"
+        f"  see     {address}/ (console), {address}/docs (API)\n"
         "  stop    Ctrl-C\n"
     )
 
