@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from tests import tiny
 from tests.running import RunningService
 from tests.service.pictures import RED
 
@@ -10,7 +11,9 @@ pytestmark = pytest.mark.browser
 PREDICT_KEY = "test-predict-secret"
 
 
-def test_the_console_asks_for_a_key_says_when_the_service_is_gone_and_recovers(open_console, models, tmp_path):
+def test_the_console_asks_for_a_key_says_when_the_service_is_gone_and_recovers(open_console, tmp_path):
+    models = tmp_path / "models"
+    tiny.write(models)
     flags = ["--workers", "1", "--predict-keys", f"reader:{PREDICT_KEY}"]
     with RunningService(models, tmp_path / "runtime", *flags) as service:
         port = httpx.URL(service.url).port
@@ -24,8 +27,10 @@ def test_the_console_asks_for_a_key_says_when_the_service_is_gone_and_recovers(o
         page.set_input_files("#files", [{"name": "late.png", "mimeType": "image/png", "buffer": RED}])
         late = page.locator(".card", has_text="late.png")
         late.get_by_text("The service does not answer").wait_for()
+    tiny.write(models, version=2)
     with RunningService(models, tmp_path / "runtime", *flags, "--port", str(port)):
         page.locator("#health[data-health=ready]").wait_for()
+        page.locator("#model option", has_text="tiny · v2").wait_for(state="attached")
         assert not page.locator("#outage").is_visible()
         late.get_by_role("button", name="Try again").click()
         late.locator(".verdict.accept").wait_for()
