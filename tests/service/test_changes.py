@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from service import gate
+from service.planning import plan
+from service.state import StateStore
 from tests import tiny
 from tests.hammer import Hammer, eventually
 from tests.running import ADMIN_KEY, RunningService
@@ -318,3 +320,20 @@ def test_a_dropped_shadow_leaves_the_default_pinned(client, directory):
     assert served(client) == (1, True, [1, 2])
     client.delete("/v1/models/tiny/shadow").raise_for_status()
     assert served(client) == (1, True, [1])
+
+
+@pytest.mark.slow
+def test_a_restart_adopts_what_appeared_and_validates_and_starts_whatever_else_lies_there(tmp_path):
+    models, runtime = tmp_path / "models", tmp_path / "runtime"
+    add(models, 1)
+    add(models, 1, name="other")
+    runtime.mkdir()
+    StateStore(runtime).write(plan(models, (), "accept95", None).without_model("other"))
+    add(models, 2)
+    lie_in_self_test(add(models, 3))  # nothing but an engine can tell that it is broken
+    with RunningService(models, runtime) as service, httpx.Client(base_url=service.url) as client:
+        assert served(client) == (2, False, [2])
+        assert [model["name"] for model in client.get("/v1/models").json()["models"]] == ["tiny"]
+        (refused,) = client.get("/v1/models").json()["refused"]
+        assert (refused["model"], refused["version"]) == ("tiny", 3)
+        assert "self-test" in refused["reason"]
