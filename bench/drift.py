@@ -29,7 +29,7 @@ from bench.drift_streams import (
     tnr_at_tpr95,
     unlucky_sets,
 )
-from service.evidence import share_bound
+from service.gate import rejected_share_bound
 from service.rings import RingReader, RingWriter, find_rings, model_key, read_window, ring_path
 
 
@@ -95,7 +95,7 @@ def print_frozen(random: Generator) -> None:
 
 def print_costs(random: Generator) -> None:
     print("\n### Costs\n\n| what | time |\n| --- | --- |")
-    share_bound.cache_clear()
+    rejected_share_bound.cache_clear()
     calibration, uniform = random.normal(size=10_000), random.random(1_000_000)
     detector, seconds = _timed(lambda: new_detector(calibration, 1e6))
     print(f"| new detector, n = 10,000 | {seconds * 1e3:.1f} ms |")

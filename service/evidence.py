@@ -25,7 +25,6 @@ import bisect
 import hashlib
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -162,37 +161,6 @@ class Detector:
         return raised + int(ended[0]) + 1 if len(ended) else None
 
 
-@lru_cache(maxsize=1024)
-def share_bound(rank: int, num_images: int, confidence: float) -> float:
-    """Quantile at `confidence` of Beta(rank, num_images + 1 - rank), the share of familiar images below that rank.
-
-    As `gate.rejected_share_bound`, at a cost of √n where that one's is n: a swap asks for it at every level.
-    """
-    low, high = rank / (num_images + 1), 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if _binomial_tail(rank - 1, num_images, middle) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _binomial_tail(successes: int, trials: int, probability: float) -> float:
-    """P(Binomial <= successes) well below the mean: the last term times the sum of the falling ratios before it."""
-    last = math.exp(
-        math.lgamma(trials + 1)
-        - math.lgamma(successes + 1)
-        - math.lgamma(trials - successes + 1)
-        + successes * math.log(probability)
-        + (trials - successes) * math.log1p(-probability)
-    )
-    num_terms = min(successes, 50 + 10 * math.isqrt(trials))  # 20 standard deviations: what is left out is nothing
-    terms = np.arange(successes, successes - num_terms, -1, dtype=np.float64)
-    ratios = terms * (1 - probability) / ((trials - terms + 1) * probability)
-    return last * (1 + float(np.multiply.accumulate(ratios).sum()))
-
-
 @dataclass(frozen=True)
 class Events:
     """p below `low[i]` has a share of at most `bounds[i]`, p above `high[j]` of at most `bounds[len(low) + j]`."""
@@ -235,5 +203,8 @@ def _bounds(ranks: list[int], num_strangers: int, num_images: int) -> NDArray[np
     errors = [STRANGERS_BUDGET / max(num_strangers, 1)] * num_strangers
     errors += [(1 - STRANGERS_BUDGET) / max(len(ranks) - num_strangers, 1)] * (len(ranks) - num_strangers)
     confidences = [1 - (1 - CONFIDENCE) * error for error in errors]
-    bounds = [share_bound(rank, num_images, confidence) for rank, confidence in zip(ranks, confidences, strict=True)]
+    bounds = [
+        gate.rejected_share_bound(rank, num_images, confidence)
+        for rank, confidence in zip(ranks, confidences, strict=True)
+    ]
     return np.maximum(bounds, MIN_BOUND)

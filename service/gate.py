@@ -6,6 +6,7 @@ proof. p <= alpha is the same as s < c_(k), the k-th smallest score, k = floor(a
 """
 
 import bisect
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -146,16 +147,17 @@ def alpha_of(name: str) -> Fraction:
     return 1 - percent / 100
 
 
+@functools.lru_cache(maxsize=4096)
 def rejected_share_bound(rank: int, num_images: int, confidence: float = CONFIDENCE) -> float:
     """Upper bound on the true rejected share for one given calibration set.
 
     With the threshold at the k-th smallest of n scores the share is Beta(k, n + 1 - k); this is its quantile at
     `confidence`, found by bisection on P(Beta(k, n + 1 - k) <= x) = P(Binomial(n, x) >= k).
     """
-    low, high = 0.0, 1.0
+    low, high = rank / (num_images + 1), 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if 1 - _binomial_cdf(rank - 1, num_images, middle) < confidence:
+        if _binomial_tail(rank - 1, num_images, middle) > 1 - confidence:
             low = middle
         else:
             high = middle
@@ -178,13 +180,20 @@ def _threshold_and_rank(name: str, calibration: CalibrationScores) -> tuple[floa
     return calibration.scores[position], calibration.ranks[position]
 
 
-def _binomial_cdf(successes: int, trials: int, probability: float) -> float:
-    if probability <= 0.0:
-        return 1.0
-    if probability >= 1.0:
-        return 1.0 if successes >= trials else 0.0
-    log_p, log_q, log_n = math.log(probability), math.log1p(-probability), math.lgamma(trials + 1)
-    return math.fsum(
-        math.exp(log_n - math.lgamma(i + 1) - math.lgamma(trials - i + 1) + i * log_p + (trials - i) * log_q)
-        for i in range(successes + 1)
+def _binomial_tail(successes: int, trials: int, probability: float) -> float:
+    """P(Binomial <= successes) below the mean: its last term times a sum of falling ratios, some root of n of them."""
+    last = math.exp(
+        math.lgamma(trials + 1)
+        - math.lgamma(successes + 1)
+        - math.lgamma(trials - successes + 1)
+        + successes * math.log(probability)
+        + (trials - successes) * math.log1p(-probability)
     )
+    odds = (1 - probability) / probability
+    ratio = total = 1.0
+    for count in range(successes, 0, -1):
+        ratio *= count * odds / (trials - count + 1)
+        total += ratio
+        if ratio < 1e-17 * total:
+            break
+    return last * total

@@ -3,14 +3,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from bench import drift_streams as streams
 from service import evidence, gate
 from service.bundle import CalibrationScores
-from service.evidence import Detector, share_bound
+from service.evidence import Detector
 
 
 def detector_of(n: int = 1000, threshold: float = 1e4) -> Detector:
@@ -26,18 +24,6 @@ def factors_by_definition(p_value: float, detector: Detector) -> list[float]:
             share = u + stake * (1 - u)
             factors.append(share / u if event else (1 - share) / (1 - u))
     return factors
-
-
-@given(st.data(), st.integers(1, 3000), st.floats(0.9, 0.999999))
-@settings(max_examples=200, deadline=None)
-def test_the_bound_is_the_quantile_of_the_beta_distribution(data, n, confidence):
-    rank = data.draw(st.integers(1, n))
-    assert share_bound(rank, n, confidence) == pytest.approx(stats.beta.ppf(confidence, rank, n + 1 - rank), rel=1e-9)
-
-
-def test_the_bound_is_the_gates_own():
-    assert share_bound(50, 1000, 0.95) == pytest.approx(gate.rejected_share_bound(50, 1000, 0.95), rel=1e-12)
-    assert share_bound(750_000, 1_000_000, 0.9999) == pytest.approx(stats.beta.ppf(0.9999, 750_000, 250_001), rel=1e-9)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 128, 129, 1000])

@@ -3,6 +3,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from service import gate
@@ -66,6 +68,19 @@ def test_the_bound_of_one_calibration_set_agrees_with_the_beta_quantile():
     for rank, n in [(1, 20), (39, 1000), (50, 999), (250, 5000), (90, 100)]:
         assert gate.rejected_share_bound(rank, n) == pytest.approx(stats.beta.ppf(0.95, rank, n + 1 - rank), abs=1e-9)
     assert gate.rejected_share_bound(39, 1000) <= 0.05 < gate.rejected_share_bound(40, 1000)
+
+
+@given(st.data(), st.integers(1, 3000), st.floats(0.9, 0.999999))
+@settings(max_examples=200, deadline=None)
+def test_the_bound_is_the_quantile_of_the_beta_distribution(data, n, confidence):
+    rank = data.draw(st.integers(1, n))
+    expected = stats.beta.ppf(confidence, rank, n + 1 - rank)
+    assert gate.rejected_share_bound(rank, n, confidence) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_bound_is_exact_for_a_million_images_too():
+    expected = stats.beta.ppf(0.9999, 750_000, 250_001)
+    assert gate.rejected_share_bound(750_000, 1_000_000, 0.9999) == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_promise_that_the_calibration_set_cannot_keep_is_not_published():
