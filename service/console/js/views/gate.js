@@ -182,8 +182,8 @@ class GateView {
   #caught(isChanged) {
     if (this.sets.length === 0) return h("p", { class: "small" }, "This bundle holds no scores of outside sets.");
     const rows = this.sets.map((set, index) => {
-      const share = shareBelow(set.quantiles, this.choice.threshold);
-      const before = shareBelow(set.quantiles, this.inForce.threshold);
+      const share = this.#shareCaught(set, this.choice.threshold, this.choice.operatingPoint);
+      const before = this.#shareCaught(set, this.inForce.threshold, this.inForce.operating_point);
       return h(
         "tr",
         {},
@@ -194,6 +194,11 @@ class GateView {
       );
     });
     return h("table", { class: "caught" }, h("caption", {}, "outside images caught, as measured when the bundle was made"), h("tbody", {}, rows));
+  }
+
+  /** Counted where the bundle says so, otherwise from the set's quantiles. */
+  #shareCaught(set, threshold, operatingPoint) {
+    return this.session.version.figures.outside[set.name].caught[operatingPoint] ?? shareBelow(set.quantiles, threshold);
   }
 
   async #apply() {

@@ -96,7 +96,7 @@ class ModelsView {
 }
 
 function plot(path, words) {
-  const picture = h("img", { alt: words, loading: "lazy" });
+  const picture = h("img", { alt: words });
   const frame = h("figure", {}, picture, h("figcaption", {}, words));
   getImageUrl(path).then(
     (url) => (picture.src = url),
