@@ -55,14 +55,17 @@ def large_engines(directory: Path, scale: float) -> Figures:
         two = _settled_megabytes(service)
         client.delete(f"{url}/versions/2").raise_for_status()
         again = _settled_megabytes(service)
-        for number in range(max(6, round(40 * scale))):
-            client.put(f"{url}/default", json={"version": 2 - number % 2}).raise_for_status()
-        end = _settled_megabytes(service)
+        ends = []
+        for _ in range(2):
+            for number in range(max(4, round(20 * scale))):
+                client.put(f"{url}/default", json={"version": 2 - number % 2}).raise_for_status()
+            ends.append(_settled_megabytes(service))
     return {
         "MB of both workers with one version": one,
         "with two": two,
         "after one was unloaded": again,
-        "after more swaps": end,
+        "after 20 swaps": ends[0],
+        "after 40 swaps": ends[1],
     }
 
 
@@ -73,21 +76,19 @@ def damaged_bundles(directory: Path, scale: float) -> Figures:
     with serve(directory / "models", directory / "runtime") as service, Hammer(service.url, SHARPNESS, 4) as hammer:
         store = StateStore(service.runtime)
 
-        def damage() -> None:
+        def damage_and_mend() -> None:
             while store.read().models["tiny"].default == 1:  # type: ignore[union-attr]
                 pass
             graph.write_bytes(whole[: len(whole) // 2])
+            time.sleep(0.5)
+            graph.write_bytes(whole)
 
         for _ in range(rounds):
-            saboteur = threading.Thread(target=damage)
+            saboteur = threading.Thread(target=damage_and_mend, daemon=True)
             saboteur.start()
-            mender = threading.Timer(0.5, lambda: graph.write_bytes(whole))
-            mender.start()
             lines = len(service.lines)
             put_default(service, 2).raise_for_status()
             saboteur.join()
-            mender.join()
-            graph.write_bytes(whole)
             started = time.monotonic()
             eventually(lambda: store.is_confirmed(store.read().revision), 30)  # type: ignore[union-attr]
             seconds.append(time.monotonic() - started)

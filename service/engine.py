@@ -1,5 +1,7 @@
 """Runs, checks and warms the graph of a bundle. The only user of onnxruntime."""
 
+import contextlib
+import ctypes
 import logging
 import os
 from collections.abc import Sequence
@@ -113,6 +115,7 @@ class Engine:
     def close(self) -> None:
         """Free the graph's memory now, whoever still holds this object."""
         self._session = None
+        _return_memory()
 
     def self_test(self) -> None:
         """Refuse a graph that does not answer here as it did when it was exported; warms it up on the way."""
@@ -146,11 +149,13 @@ class Engine:
         session_options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # leave idle cores to others
         session_options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
         try:
-            return onnxruntime.InferenceSession(
+            session = onnxruntime.InferenceSession(
                 graph, session_options, providers=[provider_options(name, options) for name in chosen]
             )
         except Exception as error:
             raise BundleError(f"bundle {self._label}: onnxruntime refuses the graph: {type(error).__name__}") from error
+        session._model_bytes = None  # it would keep the file beside the weights, for a fallback that is not used here
+        return session
 
     def _in_use(self, chosen: tuple[str, ...], options: EngineOptions) -> tuple[str, ...]:
         """What really runs: onnxruntime drops a provider that does not start, and only says so in its log."""
@@ -175,6 +180,12 @@ class Engine:
             raise BundleError(
                 f"bundle {self._label}: expected images [N, {image.height}, {image.width}, 3] with N free, got {shape}"
             )
+
+
+def _return_memory() -> None:
+    """glibc keeps what is freed for later; an engine is large, and its successor has its own already."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def provider_options(name: str, options: EngineOptions) -> tuple[str, dict[str, str]]:

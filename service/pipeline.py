@@ -132,7 +132,7 @@ class Pipeline:
         """Answer what was promised and what is queued, then let go of the engine."""
         await self._is_free.wait()
         await self._batcher.close()
-        self.engine.close()
+        await asyncio.to_thread(self.engine.close)
 
     @property
     def queue_depth(self) -> int:
