@@ -66,7 +66,7 @@ def console_service(console_models: Path, tmp_path_factory: pytest.TempPathFacto
         yield service
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # ends with these tests: Playwright keeps an event loop running in this thread
 def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:

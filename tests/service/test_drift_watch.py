@@ -202,4 +202,4 @@ def test_the_running_service_reports_what_it_answered(running_service):
         text = client.get("/metrics").text
     for name in ("drift_psi", "drift_ks", "drift_evidence_log10", "drift_alarm", "reject_ratio", "drift_window_images"):
         assert f'portcullis_{name}{{model="tiny",version="1"}}' in text
-    assert 'portcullis_score_quantile{model="tiny",quantile="0.5",version="1"}' in text
+    assert 'portcullis_score_quantile{level="0.5",model="tiny",version="1"}' in text
