@@ -103,3 +103,8 @@ def test_grafana_finds_its_data_source_and_its_dashboards_without_a_click():
     assert Path(home).parent == Path(provider["options"]["path"])
     text = (dashboards / Path(home).name).read_text()
     assert f'"uid": "{source["uid"]}"' in text
+
+
+def test_a_plain_up_serves_on_the_cpu():
+    lines = (ROOT / ".env").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["COMPOSE_PROFILES=cpu"]
