@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import Any
 
 import orjson
@@ -22,18 +23,33 @@ EXTENSION = "portcullis"
 FIRST_REQUEST_SECONDS = 0.5
 
 
+class Stage(Enum):
+    """What of a request the server waits for."""
+
+    NOTHING = 0
+    HEADERS = 1
+    BODY = 2
+
+
 class GuardedProtocol(HttpToolsProtocol):
-    """Gives a client a limited time for its headers and for its body."""
+    """Gives a client a limited time for its headers and its body; a request in one piece needs no clock."""
 
     header_timeout_seconds = 10.0
     body_timeout_seconds = 30.0
     is_draining = False
     _clock: asyncio.TimerHandle | None = None
+    _stage = Stage.NOTHING
     _had_request = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._start_clock(self.header_timeout_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._stage is not Stage.NOTHING and self._clock is None:
+            is_body = self._stage is Stage.BODY
+            self._start_clock(self.body_timeout_seconds if is_body else self.header_timeout_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
@@ -41,12 +57,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if self._clock is None:
-            self._start_clock(self.header_timeout_seconds)
+        self._stage = Stage.HEADERS
 
     def on_headers_complete(self) -> None:
         self._stop_clock()
-        self._start_clock(self.body_timeout_seconds)
+        self._stage = Stage.BODY
         super().on_headers_complete()
         self._had_request = True
         cycle = self.cycle
@@ -56,6 +71,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._stop_clock()
+        self._stage = Stage.NOTHING
         super().on_message_complete()
 
     def shutdown(self) -> None:

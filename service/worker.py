@@ -144,6 +144,7 @@ class Worker:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=int(settings.keep_alive_seconds),
             timeout_graceful_shutdown=int(settings.grace_seconds),
         )

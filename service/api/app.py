@@ -63,7 +63,7 @@ def build_app(context: Context) -> Front:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(context.settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
         )
-    return Front(app, context)
+    return Front(app, context, {} if context.settings.cors_origins else _bare_routes(app))
 
 
 class _BareRoute(APIRoute):
@@ -75,6 +75,10 @@ class _BareRoute(APIRoute):
         if scope["method"] not in (self.methods or ()):
             raise MethodNotAllowed(f"expected {', '.join(sorted(self.methods or ()))}, got {scope['method'][:20]}")
         await self.bare(scope, receive, send)
+
+
+def _bare_routes(app: FastAPI) -> dict[str, _BareRoute]:
+    return {route.path: route for route in app.routes if isinstance(route, _BareRoute)}
 
 
 def _add_bare(app: FastAPI, path: str, bare: Any, model: Any, summary: str, body: dict[str, Any]) -> None:
