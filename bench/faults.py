@@ -33,13 +33,35 @@ FAULTS: dict[str, Callable[[Path, float], Figures]] = {
 }
 
 
+def table(results: dict[str, Figures]) -> str:
+    """All faults in their order."""
+    rows = ["| fault | measured |", "| --- | --- |"]
+    for name in FAULTS:
+        figures = {key: value for key, value in results.get(name, {}).items() if key not in ("fault", "scale")}
+        shown = "; ".join(f"{key}: **{_spelled(value)}**" for key, value in figures.items())
+        rows.append(f"| {FAULTS[name].__doc__} | {shown or 'not measured'} |")
+    return "\n".join(rows)
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_spelled, value))
+    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each fault")
     parser.add_argument("--only", nargs="*", choices=FAULTS, default=list(FAULTS))
+    parser.add_argument(
+        "--table", action="store_true", help="only print what was measured last, as docs/reliability.md has it"
+    )
     arguments = parser.parse_args()
-    random.seed(0)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if arguments.table:
+        print(table(results))
+        return
+    random.seed(0)
     for name in arguments.only:
         with tempfile.TemporaryDirectory() as scratch:
             directory = Path(scratch)

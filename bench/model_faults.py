@@ -86,10 +86,9 @@ def damaged_bundles(directory: Path, scale: float) -> Figures:
         for _ in range(rounds):
             saboteur = threading.Thread(target=damage_and_mend, daemon=True)
             saboteur.start()
-            lines = len(service.lines)
+            lines, started = len(service.lines), time.monotonic()
             put_default(service, 2).raise_for_status()
             saboteur.join()
-            started = time.monotonic()
             eventually(lambda: store.is_confirmed(store.read().revision), 30)  # type: ignore[union-attr]
             seconds.append(time.monotonic() - started)
             num_split += any("cannot serve tiny as wanted" in line for line in service.lines[lines:])
@@ -99,7 +98,7 @@ def damaged_bundles(directory: Path, scale: float) -> Figures:
         "of them with a worker that read a damaged file": num_split,
         **tally(hammer),
         "lost": hammer.lost,
-        "seconds from mending to all in line, at most": round(max(seconds), 2),
+        "seconds until all workers were in line all the same, at most": round(max(seconds), 2),
     }
 
 

@@ -1,16 +1,15 @@
 """Shows a share of the live traffic to a candidate version and compares. Its answers are returned to nobody.
 
-The live answer never waits for it: an image is offered once its answer is ready, one low-priority thread runs the
-candidate, and whatever finds it busy, or comes while live images wait, is dropped and counted.
+The live answer never waits for it: an image is offered once its answer is ready, one image at a time is compared on
+a thread of its own, which then rests nine times as long as it worked. What comes meanwhile, or while live images wait,
+is dropped and counted. (A thread of low priority would do harm: it can be put aside while it holds Python's lock.)
 """
 
 import asyncio
 import contextlib
 import json
 import logging
-import os
 import random
-import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +27,7 @@ from service.state import Shadow, replace_durably
 
 logger = logging.getLogger(__name__)
 
-MAX_PENDING = 2
-NICENESS = 10
+MAX_SHARE_OF_TIME = 0.1
 
 
 class Tally(BaseModel):
@@ -69,12 +67,13 @@ class Comparison:
         self.tally = tally
         self._pool, self._metrics, self._max_pixels = owner.pool, owner.metrics, owner.max_pixels
         self._pending: set[asyncio.Task[None]] = set()
+        self._rest_until = 0.0
 
     def offer(self, image: bytes | Pixels, prediction: Prediction) -> None:
         """Called with every live answer, in its path: a few comparisons, no waiting."""
         if random.random() >= self._share:
             return
-        if len(self._pending) >= MAX_PENDING or self._live.queue_depth:
+        if self._pending or self._live.queue_depth or time.monotonic() < self._rest_until:
             self.tally.num_dropped += 1
             self._count("dropped")
             return
@@ -83,6 +82,7 @@ class Comparison:
         task.add_done_callback(self._pending.discard)
 
     async def _compare(self, image: bytes | Pixels, live: Prediction) -> None:
+        started = time.monotonic()
         try:
             with self._candidate.in_use():
                 loop = asyncio.get_running_loop()
@@ -91,8 +91,10 @@ class Comparison:
             logger.warning("candidate %s failed on a live image: %s", self._candidate.bundle.label, error)
             self.tally.num_failed += 1
             self._count("failed")
-            return
-        self._add(live, index, score, seconds)
+        else:
+            self._add(live, index, score, seconds)
+        now = time.monotonic()
+        self._rest_until = now + (now - started) * (1 / MAX_SHARE_OF_TIME - 1)
 
     def _run(self, image: bytes | Pixels) -> tuple[int, float, float]:
         spec = self._candidate.manifest.image
@@ -134,7 +136,7 @@ class Shadowing:
 
     def __init__(self, directory: Path, slot: int, metrics: Metrics, max_pixels: int) -> None:
         self.metrics, self.max_pixels = metrics, max_pixels
-        self.pool = ThreadPoolExecutor(1, "shadow", initializer=_step_back)
+        self.pool = ThreadPoolExecutor(1, "shadow")
         self._directory, self._file = directory, directory / f"{slot}.json"
         self._comparisons: dict[str, Comparison] = {}
         self._known = _read(self._file)  # a worker that replaces another goes on where that one stopped
@@ -175,12 +177,6 @@ class Shadowing:
         found = [_read(file).get(name) for file in self._directory.glob("*.json") if file != self._file]
         found += [comparison.tally for comparison in [self._comparisons.get(name)] if comparison]
         return sum((tally for tally in found if tally and tally.session == session), Tally(session=session))
-
-
-def _step_back() -> None:
-    """Leave the processor to the live engine where both want it."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def _read(file: Path) -> dict[str, Tally]:
