@@ -20,7 +20,8 @@ from service import devices, settings
 from service.assignment import METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY, Assignment
 from service.drift_watch import DriftWatch
 from service.errors import PortcullisError, SettingsError
-from service.metrics import DIRECTORY_VARIABLE, forget_gauges
+from service.metrics import DIRECTORY_VARIABLE
+from service.metrics.files import forget_gauges
 from service.planning import check, plan
 from service.settings import Settings
 from service.state import StateStore

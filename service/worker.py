@@ -31,6 +31,7 @@ from service.keys import Access, Keys
 from service.logs import RequestLog
 from service.machine_share import decode_threads, engine_options, load_of
 from service.metrics import Metrics
+from service.metrics.files import use_slot
 from service.pipeline import Pipeline
 from service.registry import Registry
 from service.review import review_of
@@ -55,7 +56,7 @@ class Worker:
         self._settings = settings = assignment.settings
         self._assignment = assignment
         runtime = settings.runtime_directory
-        metrics.use_slot(assignment.slot)
+        use_slot(assignment.slot)
         self._metrics = Metrics()
         self._metrics_directory = runtime / METRICS_DIRECTORY
         self._ring = RingWriter(ring_path(runtime / RINGS_DIRECTORY, assignment.slot))

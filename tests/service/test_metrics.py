@@ -1,5 +1,6 @@
 """Files of metrics that outlive workers and full disks."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,20 +11,19 @@ from prometheus_client import CollectorRegistry
 from service.drift import DriftReport
 from service.metrics import (
     DIRECTORY_VARIABLE,
-    FILE_BYTES,
     DriftCollector,
     Metrics,
     ServedCollector,
     ServedVersion,
-    _AllocatedFile,
     expose,
-    forget_gauges,
 )
+from service.metrics.files import FILE_BYTES, AllocatedFile, forget_gauges
 
 WORKER = """
 import sys
 from service import metrics
-metrics.use_slot(int(sys.argv[1]))
+from service.metrics.files import use_slot
+use_slot(int(sys.argv[1]))
 instruments = metrics.Metrics()
 instruments.predictions.labels("tiny", "1", "accept").inc(int(sys.argv[2]))
 instruments.workers_ready.set(1)
@@ -61,38 +61,49 @@ def test_every_block_of_a_file_is_on_the_disk_before_it_is_written_to(tmp_path):
         assert status.st_blocks * 512 >= status.st_size, f"{file.name} has holes"
 
 
+def series(number):
+    return json.dumps(["metric", "metric_total", {"number": f"{number:080d}"}, "text"])
+
+
 def test_a_file_that_grows_has_no_holes_either(tmp_path):
-    file = _AllocatedFile(str(tmp_path / "counter_0.db"))
+    file = AllocatedFile(str(tmp_path / "counter_0.db"))
     for number in range(4000):
-        file.write_value(f"series number {number:080d}", float(number), 0.0)
+        file.write_value(series(number), float(number), 0.0)
     status = (tmp_path / "counter_0.db").stat()
     assert status.st_size > FILE_BYTES
     assert status.st_blocks * 512 >= status.st_size
-    again = _AllocatedFile(str(tmp_path / "counter_0.db"))
-    assert again.read_value(f"series number {3999:080d}") == (3999.0, 0.0)
+    again = AllocatedFile(str(tmp_path / "counter_0.db"))
+    assert again.read_value(series(3999)) == (3999.0, 0.0)
     for opened in (file, again):
         opened.close()
 
 
+@pytest.mark.parametrize("content", [b"x", b"\xff" * 5000, b"\x10\x00\x00\x00" * 2000, bytes(3)])
+def test_a_damaged_file_is_begun_anew(tmp_path, content):
+    (tmp_path / "counter_0.db").write_bytes(content)
+    work(tmp_path, 0, 5)
+    assert value(tmp_path, 'portcullis_predictions_total{model="tiny",verdict="accept",version="1"}') == 5
+
+
 def test_on_a_full_disk_a_new_series_is_lost_and_an_old_one_goes_on(tmp_path, monkeypatch):
-    file = _AllocatedFile(str(tmp_path / "counter_0.db"))
-    file.write_value("old", 1.0, 0.0)
+    file = AllocatedFile(str(tmp_path / "counter_0.db"))
+    file.write_value(series(-1), 1.0, 0.0)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("service.metrics.os.posix_fallocate", full)
+    monkeypatch.setattr("service.metrics.files.os.posix_fallocate", full)
     numbers = range(4000)
     for number in numbers:
-        file.write_value(f"series number {number:080d}", 1.0, 0.0)
-        file.read_value(f"series number {number:080d}")
-    file.write_value("old", 2.0, 0.0)
-    assert file.read_value("old") == (2.0, 0.0)
+        file.write_value(series(number), 1.0, 0.0)
+        file.read_value(series(number))
+    file.write_value(series(-1), 2.0, 0.0)
+    assert file.read_value(series(-1)) == (2.0, 0.0)
     assert (tmp_path / "counter_0.db").stat().st_size == FILE_BYTES
     kept = {key for key, *_ in file.read_all_values()}
     file.close()
-    assert {"old", f"series number {0:080d}"} < kept
-    assert f"series number {3999:080d}" not in kept
+    assert {series(-1), series(0)} < kept
+    assert series(3999) not in kept
 
 
 def test_what_is_not_served_any_more_has_no_gauge(tmp_path):

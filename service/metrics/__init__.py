@@ -4,14 +4,12 @@ Workers write to memory-mapped files in the runtime directory; any worker's `/me
 worker belongs to its slot, not to its process id: a replaced worker goes on counting where the dead one stopped.
 """
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.registry import Collector
 
 from service.drift import P_VALUE_BUCKETS, DriftReport
@@ -22,58 +20,7 @@ STAGES = ("decode", "queue", "inference", "total")
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 PROBABILITIES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-FILE_BYTES = 256 * 1024  # enough for about 20 versions of 10 classes before it must grow
 _MODEL = ("model", "version")
-
-
-class _AllocatedFile(MmapedDict):
-    """A file of values whose blocks are on the disk before they are written to.
-
-    The library makes files with holes, and a write into a hole of a full disk ends the process with SIGBUS.
-    """
-
-    def __init__(self, filename: str, read_mode: bool = False) -> None:
-        if not read_mode:
-            with Path(filename).open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, max(FILE_BYTES, os.fstat(file.fileno()).st_size))
-        super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
-        self._lost: dict[str, tuple[float, float]] = {}
-
-    def read_value(self, key: str) -> tuple[float, float]:
-        if not self._has_room(key):
-            return self._lost.setdefault(key, (0.0, 0.0))
-        return super().read_value(key)  # type: ignore[no-untyped-call, no-any-return]
-
-    def write_value(self, key: str, value: float, timestamp: float) -> None:
-        if key in self._positions or self._has_room(key):
-            super().write_value(key, value, timestamp)  # type: ignore[no-untyped-call]
-
-    def _has_room(self, key: str) -> bool:
-        """Whether the key has a place or can get one; on a full disk a new series is lost, never an answer."""
-        if key in self._positions:
-            return True
-        if key in self._lost:
-            return False
-        try:
-            if self._used + len(key.encode()) + 64 > self._capacity:
-                os.posix_fallocate(self._f.fileno(), 0, 2 * self._capacity)
-        except OSError:
-            self._lost[key] = (0.0, 0.0)
-            return False
-        return True
-
-
-def use_slot(slot: int) -> None:
-    """Name this worker's files after its slot; call before `Metrics` is made."""
-    values.MmapedDict = _AllocatedFile  # type: ignore[attr-defined]
-    values.ValueClass = values.MultiProcessValue(lambda: slot)  # type: ignore[no-untyped-call]
-
-
-def forget_gauges(directory: Path, slot: int) -> None:
-    """Drop what only a living worker can say; its counters stay counted. Emptied in place, as space may be scarce."""
-    for file in directory.glob(f"gauge_live*_{slot}.db"):
-        with file.open("r+b") as stream:
-            stream.write(bytes(8))
 
 
 class Metrics:
