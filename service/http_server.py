@@ -21,6 +21,7 @@ from service.errors import BadRequest, RequestTimeout, ServiceError
 
 EXTENSION = "portcullis"
 FIRST_REQUEST_SECONDS = 0.5
+ACCEPT_PAUSE_SECONDS = 0.001
 
 
 class Stage(Enum):
@@ -167,8 +168,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
-        if not self.should_exit and self.num_connections < self._max_connections:
-            self._listen(True)
+        self._listen_again()  # connections may have gone
         return await super().on_tick(counter)
 
     def _listen(self, is_listening: bool) -> None:
@@ -195,9 +195,13 @@ class Server(uvicorn.Server):
         task = asyncio.get_running_loop().create_task(self._join(connection))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
-        if self.num_connections + len(self._joining) >= self._max_connections:
-            self._listen(False)
+        self._listen(False)  # for a moment, in which a worker with nothing to do takes the next one
+        asyncio.get_running_loop().call_later(ACCEPT_PAUSE_SECONDS, self._listen_again)
         return True
+
+    def _listen_again(self) -> None:
+        if not self.should_exit and self.num_connections + len(self._joining) < self._max_connections:
+            self._listen(True)
 
     async def _join(self, connection: socket.socket) -> None:
         config = self.config
