@@ -172,11 +172,11 @@ def test_sigterm_in_the_middle_of_a_burst_loses_no_request_that_was_admitted(dir
     assert num_counted(service.runtime) == hammer.statuses[200]
 
 
-def test_a_hundred_swaps_under_load_leak_nothing_and_answer_nothing_wrong(directory, tmp_path):
+def test_forty_swaps_in_a_row_under_load_answer_nothing_wrong(directory, tmp_path):
     with serve(directory, tmp_path / "runtime") as service:
         with Hammer(service.url, SHARPNESS, 2) as hammer, httpx.Client(timeout=30, headers=ADMIN) as client:
             url = f"{service.url}/v1/models/tiny/default"
-            for swap in range(100):
+            for swap in range(40):
                 client.put(url, json={"version": 2 - swap % 2}).raise_for_status()
         assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
         assert min(hammer.versions[1], hammer.versions[2]) > 0
