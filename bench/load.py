@@ -37,7 +37,8 @@ def run(
     """Closed loop: a connection sends again once it is answered; with `rate`, at most so many a second in all."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
-        command = ["h2load", "--h1", "-t", "1", "-c", str(connections), "-D", str(seconds), "--warm-up-time", "1"]
+        command = ["h2load", "--h1", "-t", "1", "-c", str(connections), "--warm-up-time", "1"]
+        command += ["-D", f"{round(1000 * seconds)}ms"]
         command += ["-d", str(body), "-H", f"content-type: {content_type}", "--log-file", str(log)]
         if rate is not None:
             command += ["--rps", str(rate / connections)]
