@@ -41,8 +41,9 @@ ALL = (
     Peer("BentoML", ("bentoml",),
          ("{bin}/bentoml", "serve", "serve_bentoml:Classifier", "--host", "127.0.0.1", "--port", "{port}"),
          "/predict", FORM, (("BENTOML_DO_NOT_TRACK", "True"),)),
-    Peer("MLServer", ("mlserver",), ("{bin}/mlserver", "start", "."), "/v2/models/classifier/infer", "application/json",
-         (("MLSERVER_HOST", "127.0.0.1"), ("MLSERVER_HTTP_PORT", "{port}"), ("MLSERVER_PARALLEL_WORKERS", "2"),
+    # its workers ask for an event loop that newer uvloops no longer make
+    Peer("MLServer", ("mlserver", "uvloop<0.22"), ("{bin}/mlserver", "start", "."), "/v2/models/classifier/infer",
+         "application/json", (("MLSERVER_HOST", "127.0.0.1"), ("MLSERVER_HTTP_PORT", "{port}"), ("MLSERVER_PARALLEL_WORKERS", "2"),
           ("MLSERVER_GRPC_PORT", "{port2}"), ("MLSERVER_METRICS_PORT", "{port3}"),
           ("MLSERVER_MODEL_NAME", "classifier"),
           ("MLSERVER_MODEL_IMPLEMENTATION", "serve_mlserver.Classifier"))),
