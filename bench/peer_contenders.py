@@ -43,7 +43,8 @@ ALL = (
          "/predict", FORM, (("BENTOML_DO_NOT_TRACK", "True"),)),
     # its workers ask for an event loop that newer uvloops no longer make
     Peer("MLServer", ("mlserver", "uvloop<0.22"), ("{bin}/mlserver", "start", "."), "/v2/models/classifier/infer",
-         "application/json", (("MLSERVER_HOST", "127.0.0.1"), ("MLSERVER_HTTP_PORT", "{port}"), ("MLSERVER_PARALLEL_WORKERS", "2"),
+         "application/json",
+         (("MLSERVER_HOST", "127.0.0.1"), ("MLSERVER_HTTP_PORT", "{port}"), ("MLSERVER_PARALLEL_WORKERS", "2"),
           ("MLSERVER_GRPC_PORT", "{port2}"), ("MLSERVER_METRICS_PORT", "{port3}"),
           ("MLSERVER_MODEL_NAME", "classifier"),
           ("MLSERVER_MODEL_IMPLEMENTATION", "serve_mlserver.Classifier"))),
