@@ -5,8 +5,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,16 +42,3 @@ def resident_bytes(pid: int) -> int:
     match = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert match is not None
     return int(match.group(1)) * 1024
-
-
-def wait_until_ready(url: str, seconds: float = 60) -> None:
-    """Poll a URL until it answers 200."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            with urllib.request.urlopen(url, timeout=1) as answer:
-                if answer.status == 200:
-                    return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError(f"{url} did not become ready within {seconds:.0f} s")

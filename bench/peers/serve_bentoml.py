@@ -1,9 +1,10 @@
-"""BentoML: a form file in, JSON out; two workers with adaptive batching."""
+"""BentoML: a form file in, JSON out; two workers."""
 
 from __future__ import annotations
 
 import bentoml
-from onnx_classifier import classify, decode, open_session
+import numpy as np
+from onnx_classifier import classify, open_session
 from PIL.Image import Image as PilImage
 
 
@@ -14,9 +15,4 @@ class Classifier:
 
     @bentoml.api
     def predict(self, file: PilImage) -> dict:
-        import numpy as np
-
         return classify(self.session, [np.asarray(file.convert("RGB").resize((32, 32)))])[0]
-
-
-__all__ = ["Classifier", "decode"]
