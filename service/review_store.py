@@ -107,7 +107,7 @@ class ReviewStore:
         connection.execute(INSERT, row | {"id": identifier, "digest": digest, "extension": extension})
 
     def _evict(self, connection: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
-        """Delete what is too old, then the oldest until the rest fits. A person's work goes last."""
+        """Delete what is too old, then the oldest until the rest fits, whatever their state."""
         evicted: list[tuple[str, str]] = connection.execute(
             "DELETE FROM items WHERE created < ? RETURNING id, extension", (now - self._bounds.max_age_seconds,)
         ).fetchall()
@@ -117,8 +117,8 @@ class ReviewStore:
                 return evicted
             excess = max(1, num_items - self._bounds.max_items)
             evicted += connection.execute(
-                "DELETE FROM items WHERE id IN "
-                "(SELECT id FROM items ORDER BY state = 'labelled', created, id LIMIT ?) RETURNING id, extension",
+                "DELETE FROM items WHERE rowid IN "
+                "(SELECT rowid FROM items ORDER BY created, rowid LIMIT ?) RETURNING id, extension",
                 (excess,),
             ).fetchall()
 

@@ -13,7 +13,6 @@ CREATE TABLE IF NOT EXISTS items (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS by_strangeness ON items (p_value, sort_score, id);
 CREATE INDEX IF NOT EXISTS by_age ON items (created);
-CREATE INDEX IF NOT EXISTS by_worth ON items (state = 'labelled', created, id);
 CREATE TABLE IF NOT EXISTS totals (one INTEGER PRIMARY KEY CHECK (one = 1), num_items INTEGER, num_bytes INTEGER);
 INSERT OR IGNORE INTO totals SELECT 1, COUNT(*), COALESCE(SUM(num_bytes), 0) FROM items;
 CREATE TRIGGER IF NOT EXISTS count_insert AFTER INSERT ON items BEGIN

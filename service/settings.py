@@ -144,7 +144,7 @@ class Settings(BaseModel):
     review_directory: Path | None = None
     """Directory for the kept images; empty: review/ in the runtime directory."""
     review_max_items: int = Field(10_000, ge=1)
-    """Images kept at the most; the oldest go first, labelled ones last."""
+    """Images kept at the most; the oldest go first, whatever their state."""
     review_max_bytes: int = Field(1024**3, ge=1)
     """Bytes of kept images at the most."""
     review_max_age_seconds: float = Field(30 * 86_400, gt=0)

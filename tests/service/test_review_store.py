@@ -70,13 +70,22 @@ def test_the_bytes_are_bounded_and_the_oldest_go_first(tmp_path):
     assert sum(row["num_bytes"] for row in kept(store)) == 850
 
 
-def test_a_persons_work_is_the_last_to_go(tmp_path):
-    store = store_at(tmp_path, Bounds(2, 10**9, 10**6))
-    store.add([(image(0), answer(label="0"))])
-    store.decide(kept(store)[0]["id"], "labelled", "dog", "me")
-    for number in (1, 2, 3):
-        store.add([(image(number), answer(label=str(number)))])
-    assert sorted(row["label"] for row in kept(store)) == ["0", "3"]
+@pytest.mark.parametrize("bounds", [Bounds(2, 10**9, 10**6), Bounds(1000, 250, 10**6)], ids=["count", "bytes"])
+@pytest.mark.parametrize("state", ["labelled", "dismissed", "open"])
+def test_age_alone_decides_what_goes_whatever_its_state_or_strangeness(tmp_path, bounds, state):
+    store = store_at(tmp_path, bounds)
+    store.add([(image(0), answer(label="0", p_value=0.0)), (image(1), answer(label="1"))])
+    store.decide(kept(store, label="0")[0]["id"], state, "dog" if state == "labelled" else None, "me")
+    store.add([(image(0), answer(label="0"))])  # seen again: no younger for it
+    store.add([(image(2), answer(label="2"))])
+    assert sorted(row["label"] for row in kept(store)) == ["1", "2"]
+
+
+def test_of_images_that_came_in_the_same_instant_the_first_goes_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("service.review_store.time.time", lambda: 1e9)
+    store = store_at(tmp_path, Bounds(10, 10**9, 10**6))
+    store.add([(image(number), answer(label=f"{number:02}")) for number in range(40)])
+    assert sorted(row["label"] for row in kept(store)) == [f"{number:02}" for number in range(30, 40)]
 
 
 def test_what_is_too_old_goes_even_if_nothing_comes(tmp_path, monkeypatch):
