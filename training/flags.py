@@ -102,8 +102,8 @@ def _parsed(name: str, text: Any) -> Any:
         return None
     if name == "progressive_resizing":
         return tuple(tuple(pair.split(":")) for pair in text.split(","))
-    if name in ("outside", "milestones"):
-        return tuple(part for part in text.split("," if name == "milestones" else " ") if part)
+    if name in ("outside", "milestones", "class_names"):
+        return tuple(part for part in text.split(" " if name == "outside" else ",") if part)
     return text
 
 

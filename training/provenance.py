@@ -69,6 +69,8 @@ def _git(directory: Path, *arguments: str) -> str | None:
 
 def _without_directories(spec: str) -> str:
     kind, _, location = spec.partition(":")
+    if kind == "grey":
+        return f"grey:{_without_directories(location)}"
     if kind not in ("folder", "idx", "npz"):
         return spec
     return f"{kind}:" + ",".join(Path(part).name for part in location.split(","))

@@ -22,7 +22,9 @@ class RunConfig(BaseModel):
     """Name of the run directory and of the bundle."""
     data: str = "cifar10"
     """Inside images: digits, cifar10, cifar100, svhn, mnist, fashion_mnist, folder:PATH, idx:PATH,
-    npz:TRAIN.npz or npz:TRAIN.npz,TEST.npz."""
+    npz:TRAIN.npz or npz:TRAIN.npz,TEST.npz, and grey: before any of these but a folder."""
+    class_names: tuple[str, ...] | None = None
+    """Human names of the classes, by class index; by default those that come with the data."""
     outside: tuple[str, ...] = ("noise:uniform", "noise:smooth", "constant", "shuffled")
     """Outside sets to be evaluated against: any data spec, noise:uniform, noise:smooth, constant, shuffled."""
     strict: bool = False
@@ -124,6 +126,7 @@ _CIFAR10_ON_CPU: dict[str, Any] = {
     "data": "cifar10", "outside": ("cifar100", "svhn", "noise:smooth"), **_ONE_CYCLE, "batch_size": 256,
     "learning_rate": 0.4, "weight_decay": 5e-4, "decay_vectors": False, "augmentation": "reflect-crop-flip",
     "weight_averaging": 0.99, "validation_size": 2500, "calibration_size": 5000,
+    "image_size": 32, "resize_shorter_side": 32,  # the service crops a photograph instead of squeezing it
 }  # fmt: skip
 
 RECIPES: dict[str, RunConfig] = {
@@ -136,12 +139,16 @@ RECIPES: dict[str, RunConfig] = {
         name="cifar10-resnet9", backbone="resnet9", **_CIFAR10_ON_CPU, epochs=40,
     ),
     "cifar10-whitened": RunConfig(
-        name="cifar10-whitened", backbone="whitened:64-256-256", **_CIFAR10_ON_CPU, epochs=14,
+        name="cifar10-whitened", backbone="whitened:64-256-256", **_CIFAR10_ON_CPU, epochs=18,
         progressive_resizing=((0.6, 24),),
     ),
     "fashion-mnist": RunConfig(
-        name="fashion-mnist", data="fashion_mnist", outside=("mnist", "noise:smooth", "shuffled"), backbone="small",
-        **_ONE_CYCLE, epochs=20, batch_size=128, learning_rate=0.2, weight_decay=5e-4,
+        name="fashion-mnist", data="fashion_mnist", outside=("mnist", "grey:cifar10"), backbone="resnet9",
+        class_names=(
+            "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
+        ),
+        **_ONE_CYCLE, epochs=12, batch_size=128, learning_rate=0.3, weight_decay=5e-4, decay_vectors=False,
+        augmentation="reflect-crop-flip", weight_averaging=0.99, validation_size=2500,
     ),
     "imagenet-resnet18": RunConfig(
         name="imagenet-resnet18", data="folder:imagenet", backbone="torchvision:resnet18", epochs=90,

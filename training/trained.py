@@ -61,6 +61,8 @@ def open_trained(run: Run) -> Trained:
 def short_name(spec: str) -> str:
     """A data spec without the directories of this machine: `npz:/data/svhn_test.npz` is svhn_test."""
     kind, _, location = spec.partition(":")
+    if kind == "grey":
+        return f"grey:{short_name(location)}"
     if kind not in ("folder", "idx", "npz"):
         return spec
     return location.split(",")[-1].rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz")

@@ -1,10 +1,12 @@
-"""Spec strings → sources: `digits`, `cifar10`, `folder:PATH`, `idx:PATH`, `npz:TRAIN.npz,TEST.npz`."""
+"""Spec strings → sources: `digits`, `cifar10`, `folder:PATH`, `idx:PATH`, `npz:TRAIN.npz,TEST.npz`, `grey:SPEC`."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
 import numpy as np
+from PIL import Image
 
 from service.bundle import ImageSpec
 from service.preprocess import prepare
@@ -16,7 +18,7 @@ from training.data.sources import ArraySource, Source
 from training.errors import DataError
 from training.recipes import RunConfig
 
-KINDS = ("digits", *NAMED, "folder:PATH", "idx:PATH", "npz:TRAIN.npz[,TEST.npz]")
+KINDS = ("digits", *NAMED, "folder:PATH", "idx:PATH", "npz:TRAIN.npz[,TEST.npz]", "grey:SPEC of arrays")
 
 
 def read_source(spec: str, config: RunConfig) -> Source:
@@ -41,6 +43,8 @@ def read_arrays(spec: str) -> ArraySource:
         return read_npz(location)
     if kind == "idx" and location:
         return read_idx(location)
+    if kind == "grey" and location:
+        return _in_grey(read_arrays(location))
     if spec == "digits":
         return read_digits()
     if spec in NAMED:
@@ -53,6 +57,18 @@ def to_spec(images: ArrayImages, spec: ImageSpec) -> ArrayImages:
     if images.images.shape[1:3] == (spec.height, spec.width) and spec.resize_shorter_side is None:
         return images
     return ArrayImages(np.stack([prepare(image, spec) for image in images.images]), images.labels)
+
+
+def _in_grey(source: ArraySource) -> ArraySource:
+    test = None if source.test is None else _grey(source.test)
+    return replace(source, train=_grey(source.train), test=test)
+
+
+def _grey(images: ArrayImages) -> ArrayImages:
+    """Every image by its luminance (ITU-R 601), in three equal channels."""
+    num_images, height, width, _ = images.images.shape
+    column = Image.fromarray(images.images.reshape(num_images * height, width, 3)).convert("L")
+    return replace(images, images=np.asarray(column.convert("RGB")).reshape(num_images, height, width, 3))
 
 
 def _unknown(spec: str) -> str:
