@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from service.drift import DriftReport
+from service.score_histogram import ScoreHistogram
 
 DRIFT_FILE = "drift.json"
 
@@ -33,6 +34,8 @@ class PublishedModel(_Frozen):
     detector: dict[str, Any]
     report: DriftReport
     history: tuple[DriftPoint, ...]
+    scores: ScoreHistogram | None = None
+    """Of every image since the version was first served. None: written before there was one."""
 
 
 class DriftFile(_Frozen):
@@ -69,6 +72,6 @@ class DriftReader:
             self._content, self._stamp = read_drift_file(self._runtime), stamp
         return self._content
 
-    def reports(self) -> list[tuple[str, int, DriftReport]]:
+    def reports(self) -> list[tuple[str, PublishedModel]]:
         """For the metrics."""
-        return [(name, model.version, model.report) for name, model in self.read().models.items()]
+        return list(self.read().models.items())

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from service import drift
+from service import drift, score_histogram
 from service.bundle import Manifest, load_bundle
 from service.drift import DriftReport, Window
 from service.drift_reader import DRIFT_FILE, DriftFile, DriftPoint, PublishedModel, read_drift_file
 from service.errors import BundleError
 from service.evidence import Detector
 from service.rings import MAX_CAPACITY, RECORD, find_rings, in_order, model_key
+from service.score_histogram import ScoreHistogram
 from service.state import StateStore, replace_durably
 
 logger = logging.getLogger(__name__)
@@ -38,10 +39,12 @@ class _Tracked:
     recent: NDArray[np.void]  # the window's records, oldest first
     num_rejected: int
     history: list[DriftPoint]
+    scores: ScoreHistogram
 
     def take(self, records: NDArray[np.void], window_size: int) -> None:
         self.detector.update(records["p_value"])
         self.num_rejected += int(np.count_nonzero(records["rejected"]))
+        self.scores = self.scores.plus(records["score"])
         self.recent = np.concatenate([self.recent, records])[-window_size:]
 
     def report(self) -> DriftReport:
@@ -99,7 +102,7 @@ class DriftWatch:
 
     def _begin(self, name: str, version: int) -> _Tracked:
         manifest = load_bundle(self._models / name / str(version)).manifest
-        before = self._before.pop(name, None)
+        before, scores = self._before.pop(name, None), score_histogram.empty(manifest.calibration)
         if before is not None and before.version == version:
             try:
                 detector = Detector.from_dict(before.detector, manifest.calibration, self._alarm_images)
@@ -107,9 +110,10 @@ class DriftWatch:
                 logger.warning("the evidence of %s/%d begins anew: %s", name, version, error)
             else:
                 recent = self._recent(name, version, min(self._window_size, detector.num_images))
-                return _Tracked(manifest, detector, recent, before.num_rejected, list(before.history))
+                scores = scores.continues(before.scores)
+                return _Tracked(manifest, detector, recent, before.num_rejected, list(before.history), scores)
         detector = Detector(manifest.calibration, self._alarm_images)
-        return _Tracked(manifest, detector, np.empty(0, RECORD), 0, [])
+        return _Tracked(manifest, detector, np.empty(0, RECORD), 0, [], scores)
 
     def _recent(self, name: str, version: int, size: int) -> NDArray[np.void]:
         """The window as it was when the evidence was last written: records that are new still come, once."""
@@ -143,6 +147,7 @@ class DriftWatch:
                 detector=tracked.detector.to_dict(),
                 report=reports[name],
                 history=tuple(tracked.history),
+                scores=tracked.scores,
             )
             for name, tracked in self._tracked.items()
         }

@@ -4,15 +4,19 @@ Workers write to memory-mapped files in the runtime directory; any worker's `/me
 worker belongs to its slot, not to its process id: a replaced worker goes on counting where the dead one stopped.
 """
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from service.drift import P_VALUE_BUCKETS, DriftReport
+from service.drift_reader import PublishedModel
+from service.score_histogram import ScoreHistogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
@@ -79,9 +83,9 @@ class Metrics:
 
 
 class DriftCollector(Collector):
-    """Gauges of drift, read when asked from what the supervisor last computed: a model that is gone, goes at once."""
+    """Drift and scores, read when asked from what the supervisor last computed: a model that is gone, goes at once."""
 
-    def __init__(self, read: Callable[[], Iterable[tuple[str, int, DriftReport]]]) -> None:
+    def __init__(self, read: Callable[[], Iterable[tuple[str, PublishedModel]]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
@@ -104,14 +108,30 @@ class DriftCollector(Collector):
         quantiles = GaugeMetricFamily(
             "portcullis_score_quantile", "Quantile of the window's scores", labels=(*_MODEL, "level")
         )
-        for model, version, report in self._read():
-            labels = (model, str(version))
+        scores = HistogramMetricFamily(
+            "portcullis_score", "Score of an image, in buckets around the version's calibration scores", labels=_MODEL
+        )
+        for model, published in self._read():
+            report, labels = published.report, (model, str(published.version))
             for name, value in _drift_values(report).items():
                 if value is not None:
                     families[name].add_metric(labels, value)
             for quantile, score in report.score_quantiles.items():
                 quantiles.add_metric((*labels, str(quantile)), score)
-        return [*families.values(), quantiles]
+            if published.scores is not None:
+                _add_histogram(scores, labels, published.scores)
+        return [*families.values(), quantiles, scores]
+
+
+def _add_histogram(family: HistogramMetricFamily, labels: tuple[str, str], scores: ScoreHistogram) -> None:
+    """Buckets, count and sum. The library leaves out the last two where an edge is negative, as OpenMetrics wants a sum
+    that only grows; the text format that we write has no such rule, and the count does grow."""
+    cumulative = list(itertools.accumulate(scores.counts))
+    edges = [*map(floatToGoString, scores.edges), "+Inf"]
+    family.add_metric(labels, list(zip(edges, map(float, cumulative), strict=True)), None)
+    named = dict(zip(_MODEL, labels, strict=True))
+    family.add_sample("portcullis_score_count", named, float(cumulative[-1]))
+    family.add_sample("portcullis_score_sum", named, scores.sum)
 
 
 def _drift_values(report: DriftReport) -> dict[str, float | None]:

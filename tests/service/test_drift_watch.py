@@ -1,12 +1,13 @@
 """The evidence of drift across workers, restarts and swaps: real rings and files, no processes."""
 
+import json
 import math
 
 import httpx
 import numpy as np
 import pytest
 
-from service import gate
+from service import gate, score_histogram
 from service.api.drift_schemas import DriftInfo
 from service.drift_reader import DriftReader, read_drift_file
 from service.drift_watch import MAX_POINTS, POINT_SECONDS, DriftWatch
@@ -117,6 +118,46 @@ def test_a_swap_begins_anew_even_back_to_the_version_before(bench):
         assert bench.published().report.num_images_since_reset == 10
 
 
+def test_scores_are_counted_over_all_workers_and_go_on_over_a_restart(bench):
+    scores = tiny.manifest().calibration.scores
+    sent = [scores[int(p * (len(scores) - 1))] for p in uniform(300)]
+    bench.send(uniform(300)[:200])
+    bench.watch().update()
+    bench.send(uniform(300)[200:])  # while nobody looks
+    bench.watch().update()
+    counted = bench.published().scores
+    expected = score_histogram.empty(tiny.manifest().calibration).plus(np.float32(sent))
+    assert (counted.edges, counted.counts) == (expected.edges, expected.counts)
+    assert counted.sum == pytest.approx(expected.sum)
+    bench.watch().update()
+    assert bench.published().scores == counted
+
+
+def test_a_swap_counts_scores_anew_in_the_buckets_of_the_new_version(bench):
+    watch = bench.watch()
+    bench.send(uniform(100))
+    watch.update()
+    bench.serve(2)
+    watch.update()
+    bench.send(uniform(10), 2)
+    watch.update()
+    counted = bench.published().scores
+    assert sum(counted.counts) == 10
+    assert counted.edges == score_histogram.bucket_edges(tiny.manifest(version=2, sharpness=1.5).calibration)
+
+
+def test_a_file_from_before_scores_were_counted_keeps_its_evidence(bench):
+    bench.send(uniform(30))
+    bench.watch().update()
+    file = bench.runtime / "drift.json"
+    content = json.loads(file.read_text())
+    del content["models"]["tiny"]["scores"]
+    file.write_text(json.dumps(content))
+    bench.watch().update()
+    assert bench.published().report.num_images_since_reset == 30
+    assert sum(bench.published().scores.counts) == 0
+
+
 def test_a_model_that_is_unloaded_is_not_reported_on(bench):
     watch = bench.watch()
     watch.update()
@@ -203,3 +244,4 @@ def test_the_running_service_reports_what_it_answered(running_service):
     for name in ("drift_psi", "drift_ks", "drift_evidence_log10", "drift_alarm", "reject_ratio", "drift_window_images"):
         assert f'portcullis_{name}{{model="tiny",version="1"}}' in text
     assert 'portcullis_score_quantile{level="0.5",model="tiny",version="1"}' in text
+    assert 'portcullis_score_bucket{le="+Inf",model="tiny",version="1"}' in text

@@ -8,7 +8,6 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry
 
-from service.drift import DriftReport
 from service.metrics import (
     DIRECTORY_VARIABLE,
     DriftCollector,
@@ -18,6 +17,8 @@ from service.metrics import (
     expose,
 )
 from service.metrics.files import FILE_BYTES, AllocatedFile, forget_gauges
+from service.score_histogram import ScoreHistogram
+from tests.service.drift_reports import published
 
 WORKER = """
 import sys
@@ -117,26 +118,26 @@ def test_what_is_not_served_any_more_has_no_gauge(tmp_path):
 
 
 def test_an_empty_window_has_evidence_but_no_ratios(tmp_path):
-    report = DriftReport(
-        num_images=0,
-        evidence_log10=0.0,
-        alarm=False,
-        threshold=1e6,
-        num_images_since_reset=0,
-        num_alarms_since_reset=0,
-        psi=None,
-        ks=None,
-        reject_ratio=None,
-        reject_ratio_interval=(0.0, 1.0),
-        class_mix=None,
-        class_mix_reference=(1.0,),
-        class_mix_distance=None,
-        p_value_shares=None,
-        score_quantiles={},
-    )
-    text = expose(tmp_path, DriftCollector(lambda: [("tiny", 1, report)])).decode()
+    text = expose(tmp_path, DriftCollector(lambda: [("tiny", published())])).decode()
     assert 'portcullis_drift_evidence_log10{model="tiny",version="1"} 0.0' in text
     assert 'portcullis_drift_psi{model="tiny"' not in text
+    assert "portcullis_score_bucket" not in text
+
+
+def test_scores_are_a_cumulative_histogram_with_sum_and_count_though_they_are_negative(tmp_path):
+    model = published(scores=ScoreHistogram((-15.5, -14.25, 0.0), (2, 0, 3, 1), -71.5))
+    text = expose(tmp_path, DriftCollector(lambda: [("tiny", model)])).decode()
+    assert [
+        line for line in text.splitlines() if line.startswith(("portcullis_score_", "# TYPE portcullis_score "))
+    ] == [
+        "# TYPE portcullis_score histogram",
+        'portcullis_score_bucket{le="-15.5",model="tiny",version="1"} 2.0',
+        'portcullis_score_bucket{le="-14.25",model="tiny",version="1"} 2.0',
+        'portcullis_score_bucket{le="0.0",model="tiny",version="1"} 5.0',
+        'portcullis_score_bucket{le="+Inf",model="tiny",version="1"} 6.0',
+        'portcullis_score_count{model="tiny",version="1"} 6.0',
+        'portcullis_score_sum{model="tiny",version="1"} -71.5',
+    ]
 
 
 def test_every_instrument_has_the_prefix_and_a_text():
@@ -147,7 +148,7 @@ def test_every_instrument_has_the_prefix_and_a_text():
     assert all(family.name.startswith("portcullis_") and family.documentation for family in families)
 
 
-@pytest.mark.parametrize("name", ["gate_threshold", "model_info", "drift_psi", "score_quantile"])
+@pytest.mark.parametrize("name", ["gate_threshold", "model_info", "drift_psi", "score_quantile", "score"])
 def test_no_gauge_is_declared_twice(name):
     registry = CollectorRegistry()
     Metrics(registry)
