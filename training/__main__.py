@@ -1,4 +1,4 @@
-"""The command line: run, fit, calibrate, evaluate, export, compare, recipes. The only place that prints.
+"""The command line: run, try, fit, calibrate, evaluate, export, compare, recipes. The only place that prints.
 
 Exit codes: 0 done, 1 an error that the message explains, 130 interrupted.
 """
@@ -65,6 +65,17 @@ def _run(namespace: argparse.Namespace) -> None:
         _calibrate_run(run)
         _evaluate_run(run)
         _export_run(run, namespace.models, namespace.examples)
+
+
+def _try(namespace: argparse.Namespace) -> None:
+    from training.trial import trial
+
+    config = flags.config_of(namespace)
+    tried = trial(config, namespace.steps)
+    _say(f"{config.name}: {config.backbone}, {tried.num_parameters / 1e6:.2f} M parameters, batch {tried.batch_size}")
+    for number, step in enumerate(tried.steps, start=1):
+        _say(f"  step {number}: loss {step.loss:.4f}, {step.seconds:.2f} s")
+    _say(f"the whole run of {tried.num_run_steps} steps would take {tried.run_seconds / 3600:.1f} hours here")
 
 
 def _train(run: Run) -> None:
@@ -171,6 +182,7 @@ def _is_main() -> bool:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "run": _run,
+    "try": _try,
     "fit": _fit,
     "calibrate": _calibrate,
     "evaluate": _evaluate,

@@ -1,4 +1,4 @@
-"""The training loop: from the splits of a run to its checkpoint. READ `fit` AND `_Fitting.run_epoch` FIRST."""
+"""The training loop: from the splits of a run to its checkpoint. READ `fit` AND `Fitting.run_epoch` FIRST."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fit(run: Run, *, resume: bool = False, show_progress: bool = True) -> Histor
     saved = checkpoint.load(run.checkpoint_path) if resume else None
     with training_process(run.config) as process:
         splits = data.load(run.config.data, run.config)
-        fitting = _Fitting(run, process, splits)
+        fitting = Fitting(run, process, splits)
         if saved is not None:
             fitting.restore(saved)
         with fitting.open_progress(show_progress) as progress, InterruptRequest() as interrupt:
@@ -50,7 +50,7 @@ def fit(run: Run, *, resume: bool = False, show_progress: bool = True) -> Histor
         return fitting.history
 
 
-class _Fitting:
+class Fitting:
     """The state of a run that is being trained, and the steps that change it."""
 
     def __init__(self, run: Run, process: Process, splits: data.Splits) -> None:
@@ -82,12 +82,12 @@ class _Fitting:
     def run_epoch(self, progress: Progress, interrupt: InterruptRequest) -> None:
         """Train from the present step to the end of the epoch, then measure and save."""
         if self.step == 0:
-            self._start_epoch()
+            self.start_epoch()
         self.forward.train()
         is_stopping, is_alone = False, self.process.count == 1
         started = time.perf_counter() - self.epoch_seconds
-        for images, labels in self._batches():
-            self._train_step(images, labels)
+        for images, labels in self.batches():
+            self.train_step(images, labels)
             self.step += 1
             self.epoch_seconds = time.perf_counter() - started
             progress.advance(self.batch_size * self._cost(self.epoch))
@@ -101,7 +101,7 @@ class _Fitting:
         if is_stopping and self.epoch < self.config.epochs:
             raise Interrupted
 
-    def _start_epoch(self) -> None:
+    def start_epoch(self) -> None:
         """Seed everything from (seed, epoch): a run resumed here needs no generator of the one before."""
         state = np.random.SeedSequence([self.config.seed, self.epoch]).generate_state(2, np.uint64)
         self.augmentation_generator.manual_seed(int(state[0]) % 2**63)
@@ -109,7 +109,7 @@ class _Fitting:
         self.sums.zero_()
         self.epoch_seconds = 0.0
 
-    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's share of each remaining batch, augmented: float32 NCHW in [0, 1]."""
         size = (self.splits.image_spec.height, self.splits.image_spec.width)
         pixels = schedule.image_pixels(self.config, self.epoch)
@@ -127,7 +127,7 @@ class _Fitting:
         order = np.random.default_rng([self.config.seed, self.epoch]).permutation(len(self.train_images))
         return order[: self.num_epoch_steps * self.batch_size].reshape(self.num_epoch_steps, self.batch_size)
 
-    def _train_step(self, images: Tensor, labels: Tensor) -> None:
+    def train_step(self, images: Tensor, labels: Tensor) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate()
         with autocast(self.precision):

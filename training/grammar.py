@@ -27,6 +27,11 @@ examples:
   portcullis-train {command} --recipe fashion-mnist --data idx:/data/fashion --outside "noise:uniform shuffled"
 """
 
+TRY_EXAMPLES = """\
+example (nothing is written):
+  portcullis-train {command} --recipe cifar10-wrn-28-10 --steps 3
+"""
+
 COMPARE_EXAMPLES = """\
 example (resumes where it stopped when given again):
   portcullis-train compare --recipe cifar10-resnet9 --epochs 6 --seeds 0,1,2 --output docs/results/short
@@ -51,6 +56,9 @@ def build(functions: Commands) -> Parser:
     run = add("run", "fit, calibrate, evaluate and export in one go", RUN_EXAMPLES)
     add_run_flags(run)
     _add_models(run)
+    attempt = add("try", "train a few steps of a run, to see that it works and how long it would take", TRY_EXAMPLES)
+    add_run_flags(attempt)
+    attempt.add_argument("--steps", type=_count, default=3, metavar="N", help="how many (default: %(default)s)")
     fit = add("fit", "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n")
     add_run_flags(fit)
     fit.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this directory")
@@ -62,6 +70,12 @@ def build(functions: Commands) -> Parser:
     recipes = add("recipes", "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")
     recipes.add_argument("name", nargs="?", help="show every field of this recipe")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+    return int(text)
 
 
 def _add_run(command: Parser) -> Parser:

@@ -102,13 +102,13 @@ def test_a_trained_run_is_not_trained_over_by_accident(in_tmp, capsys):
 
 
 def test_ctrl_c_saves_says_how_to_go_on_and_exits_with_130(in_tmp, capsys, monkeypatch):
-    original = fit._Fitting._train_step
+    original = fit.Fitting.train_step
 
     def train_step(self, images, labels):
         original(self, images, labels)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(fit._Fitting, "_train_step", train_step)
+    monkeypatch.setattr(fit.Fitting, "train_step", train_step)
     assert main(["fit", *TINY]) == 130
     error = capsys.readouterr().err
     assert "saved; go on with: portcullis-train fit --resume runs/digits" in error and "Traceback" not in error

@@ -50,7 +50,7 @@ def uninterrupted(tmp_path_factory) -> Run:
 
 def interrupt_after(monkeypatch, num_steps: int) -> None:
     """Ctrl-C, as the kernel delivers it, in the middle of a given step."""
-    original, steps = fit._Fitting._train_step, []
+    original, steps = fit.Fitting.train_step, []
 
     def train_step(self, images, labels):
         original(self, images, labels)
@@ -58,7 +58,7 @@ def interrupt_after(monkeypatch, num_steps: int) -> None:
         if len(steps) == num_steps:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(fit._Fitting, "_train_step", train_step)
+    monkeypatch.setattr(fit.Fitting, "train_step", train_step)
 
 
 @pytest.mark.parametrize("num_steps", [3, 7, 9], ids=["within epoch 1", "at the end of epoch 1", "within epoch 2"])
