@@ -8,7 +8,7 @@ from training import atomic, plots
 from training.calibrate import load_calibration
 from training.compare import Comparison, Twin
 from training.evaluate import DetectionFigures, predict_of
-from training.metrics import Array, RiskCoverage, risk_coverage
+from training.metrics import RiskCoverage, risk_coverage
 from training.predictions import CALIBRATED, Predictions
 from training.report import score_title
 from training.runs import Run
@@ -173,13 +173,9 @@ def _plots(runs: Mapping[str, Run]) -> dict[str, bytes]:
 
 
 def _histograms(key: str, title: str, inside: Predictions, outside: Mapping[str, Predictions]) -> dict[str, bytes]:
-    def mean_logits(predictions: Predictions) -> Array:
-        assert predictions.logits is not None
-        return predictions.logits.mean(axis=1)
-
     return {
         f"plots/{key}-mean-logits.png": plots.score_histograms(
-            mean_logits(inside), {name: mean_logits(answers) for name, answers in outside.items()}, "mean logit",
+            inside.mean_logits, {name: answers.mean_logits for name, answers in outside.items()}, "mean logit",
             f"{title}: mean logit inside and outside",
         ),
         f"plots/{key}-scores.png": plots.score_histograms(

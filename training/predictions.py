@@ -40,6 +40,12 @@ class Predictions:
         """The scores that the gate sees."""
         return self.scores[self.shipped_score]
 
+    @property
+    def mean_logits(self) -> Array:
+        """The mean over the classes, which the paper draws inside and outside; (N,)."""
+        assert self.logits is not None, "a served bundle shows no logits"
+        return self.logits.mean(axis=1)
+
 
 LogitsOf = Callable[[str, ImageSet], Array]
 """Logits (N, C) of a named set of images."""

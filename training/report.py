@@ -11,6 +11,7 @@ from training.trained import Trained
 REPORT_FILE = "report.md"
 RELIABILITY_FILE = "plots/reliability.png"
 SCORES_FILE = "plots/scores.png"
+MEAN_LOGITS_FILE = "plots/mean_logits.png"
 RISK_COVERAGE_FILE = "plots/risk_coverage.png"
 
 TITLES = {
@@ -41,7 +42,7 @@ def score_title(name: str) -> str:
 
 def _plots(manifest: Manifest, trained: Trained, predict: Predict) -> dict[str, bytes]:
     inside = predict("test", trained.splits.test)
-    outside = {name: predict(f"outside {name}", images).score for name, images in trained.outside_sets().items()}
+    outside = {name: predict(f"outside {name}", images) for name, images in trained.outside_sets().items()}
     labels = trained.splits.test.labels
     is_correct = inside.probabilities.argmax(axis=1) == labels
     title = f"{manifest.name}, test images"
@@ -53,8 +54,13 @@ def _plots(manifest: Manifest, trained: Trained, predict: Predict) -> dict[str, 
     return {
         RELIABILITY_FILE: plots.reliability_diagram(inside.probabilities, labels, title),
         SCORES_FILE: plots.score_histograms(
-            inside.score, outside, f"{score_title(inside.shipped_score)}, higher is more familiar",
+            inside.score, {name: answers.score for name, answers in outside.items()},
+            f"{score_title(inside.shipped_score)}, higher is more familiar",
             f"{manifest.name}, inside and outside", thresholds.get(DEFAULT_OPERATING_POINT),
+        ),
+        MEAN_LOGITS_FILE: plots.score_histograms(
+            inside.mean_logits, {name: answers.mean_logits for name, answers in outside.items()},
+            "mean logit", f"{manifest.name}, inside and outside",
         ),
         RISK_COVERAGE_FILE: plots.risk_coverage_curves(curves, title),
     }  # fmt: skip
@@ -123,7 +129,12 @@ def _outside_section(evaluation: Evaluation) -> list[str]:
         caught = ", ".join(f"{point} {share:.1%}" for point, share in figures.caught.items())
         lines += [f"### {name}", "", f"{figures.num_images} images. Caught at {caught or 'no operating point'}.", ""]
         lines += detection_table(figures.by_score, evaluation.shipped_score)
-    return [*lines, f"![Scores inside and outside]({SCORES_FILE})", ""]
+    shown = [
+        f"![Scores inside and outside]({SCORES_FILE})",
+        "",
+        f"![Mean logits inside and outside]({MEAN_LOGITS_FILE})",
+    ]
+    return [*lines, *shown, ""]
 
 
 def detection_table(by_score: dict[str, DetectionFigures], shipped: str) -> list[str]:

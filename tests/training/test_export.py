@@ -189,7 +189,7 @@ def test_the_report_states_the_figures_and_shows_its_plots(evaluated_run: Run, t
     assert f"{figures.accuracy:.2%}" in text
     assert f"{figures.ece:.4f}" in text
     assert f"| **MMLES** | {100 * figures.outside['shuffled'].auroc:.1f} |" in text
-    for file in ("plots/reliability.png", "plots/scores.png", "plots/risk_coverage.png"):
+    for file in ("plots/reliability.png", "plots/scores.png", "plots/risk_coverage.png", "plots/mean_logits.png"):
         assert f"]({file})" in text
         assert (bundle.path / file).read_bytes().startswith(b"\x89PNG")
     assert (evaluated_run.directory / "report.md").read_text() == text
