@@ -30,6 +30,7 @@ CIFAR-10 as inside set, DenseNet-BC-100 (its smallest network), 300 epochs; from
 What differs, beside backbone and budget: its TinyImageNet and LSUN images were resized without antialiasing, which
 leaves artefacts that make them easy; its checkpoint and temperature were chosen on test images, ours on held-out ones.
 """
+POSTHOC = ("energy", "posthoc_max_logit", "knn")
 FIGURES: dict[str, Callable[[DetectionFigures], float]] = {
     "AUROC": lambda figures: figures.auroc_inside_positive,
     "AUPR out": lambda figures: figures.aupr_outside_positive,
@@ -44,10 +45,15 @@ def write_report(comparison: Comparison, runs: Mapping[str, Run], output: Path) 
     (output / "plots").mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (output / name).write_bytes(content)
-    lines = [*_head(comparison), *_classification(comparison), *_detection(comparison), *_temperatures(comparison)]
-    if "cifar10" in comparison.config.data:
-        lines += [*PAPER.splitlines(), ""]
-    atomic.write_text(output / PAGE_FILE, "\n".join([*lines, *_shown(files)]) + "\n")
+    lines = [*tables(comparison), *_shown(files)]
+    atomic.write_text(output / PAGE_FILE, "\n".join(lines) + "\n")
+
+
+def tables(comparison: Comparison) -> list[str]:
+    """The page without its plots, line by line: nothing but the comparison decides what it says."""
+    sections = (_head, _classification, _overview, _detection, _temperatures)
+    lines = [line for section in sections for line in section(comparison)]
+    return [*lines, *PAPER.splitlines(), ""] if "cifar10" in comparison.config.data else lines
 
 
 def _head(comparison: Comparison) -> list[str]:
@@ -94,6 +100,26 @@ def _classification(comparison: Comparison) -> list[str]:
         *rows,
         "",
     ]
+
+
+def _overview(comparison: Comparison) -> list[str]:
+    """AUROC of the score that each method ships, and of the post-hoc ones."""
+    names = list(comparison.twins[0].evaluation.outside)
+    lines = [
+        "## AUROC at a glance",
+        "",
+        "In %, inside positive: the score that each method ships, and three post-hoc scores on the SoftMax twin.",
+        "",
+        f"| method | score | {' | '.join(names)} |",
+        "| --- |" + " --- |" * (1 + len(names)),
+    ]
+    for title, twins in _by_title(comparison).items():
+        shipped = twins[0].evaluation.shipped_score
+        for score in (shipped, *(name for name in POSTHOC if name in twins[0].evaluation.outside[names[0]].by_score)):
+            found = [[100 * twin.evaluation.outside[name].by_score[score].auroc_inside_positive for twin in twins]
+                     for name in names]  # fmt: skip
+            lines.append(f"| {title} | {score_title(score)} | {' | '.join(_spread(values, 1) for values in found)} |")
+    return [*lines, ""]
 
 
 def _detection(comparison: Comparison) -> list[str]:

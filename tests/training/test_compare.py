@@ -44,6 +44,7 @@ def test_a_comparison_is_written_and_resumed(tmp_path: Path, monkeypatch: pytest
     assert {"energy", "knn", "posthoc_max_logit"} <= set(softmax.evaluation.outside["noise:uniform"].by_score)
     auroc = dismax.evaluation.outside["noise:uniform"].by_score["mmles"].auroc_inside_positive
     assert f"| DisMax† | **MMLES** | {100 * auroc:.1f} |" in page
+    assert f"| DisMax† | MMLES | {100 * auroc:.1f} |" in page and "| SoftMax | KNN, post-hoc | " in page
     shown = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
     assert len(shown) == 9
     assert all((tmp_path / "results" / plot).read_bytes().startswith(b"\x89PNG") for plot in shown)
