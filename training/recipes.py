@@ -147,8 +147,9 @@ RECIPES: dict[str, RunConfig] = {
         class_names=(
             "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
         ),
-        **_ONE_CYCLE, epochs=12, batch_size=128, learning_rate=0.3, weight_decay=5e-4, decay_vectors=False,
-        augmentation="reflect-crop-flip", weight_averaging=0.99, validation_size=2500,
+        **_ONE_CYCLE, epochs=10, batch_size=256, learning_rate=0.4, weight_decay=5e-4, decay_vectors=False,
+        augmentation="reflect-crop-flip", weight_averaging=0.99, progressive_resizing=((0.5, 20),),
+        validation_size=2500,
     ),
     "imagenet-resnet18": RunConfig(
         name="imagenet-resnet18", data="folder:imagenet", backbone="torchvision:resnet18", epochs=90,
