@@ -2,7 +2,7 @@
 
 There is no timer: an idle batcher starts at once, a busy one makes larger batches. One thread prepares the items (one
 that fails, fails alone) and runs them, so on a one-core worker a request crosses threads only twice. The queue is
-bounded, and while more is offered than served only what will be answered soon is admitted.
+bounded, and while more is offered than served only what will be answered soon is admitted (service.admission).
 """
 
 import asyncio
@@ -10,11 +10,12 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from service.admission import Admission, Limits
 from service.errors import DeadlineExceeded, EngineError, Overloaded, ServiceError, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,6 @@ Item = TypeVar("Item")
 Prepared = TypeVar("Prepared")
 Row = TypeVar("Row")
 
-EXCESS_HALF_LIFE_SECONDS = 0.1
 SWEEP_SECONDS = 0.05
 
 
@@ -41,15 +41,6 @@ class Job(Generic[Item, Row]):
     run_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much may run and wait."""
-
-    max_batch: int
-    queue_capacity: int
-    overload_wait_seconds: float
-
-
 class Batcher(Generic[Item, Prepared, Row]):
     """`submit` from the event loop; `prepare` and `run` happen on a thread of its own."""
 
@@ -61,15 +52,13 @@ class Batcher(Generic[Item, Prepared, Row]):
         on_batch: Callable[[int], None] = lambda size: None,
         on_drop: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        self._prepare, self._run, self._limits = prepare, run, limits
+        self._prepare, self._run = prepare, run
+        self._max_batch, self._admission = limits.max_batch, Admission(limits, time.monotonic())
         self._on_batch, self._on_drop = on_batch, on_drop
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Job[Item, Row]] = deque()
+        self._queue: SimpleQueue[Job[Item, Row] | None] = SimpleQueue()
         self._pending: set[Job[Item, Row]] = set()
-        self._wake = threading.Condition()
         self._is_closed = False
-        self._seconds_per_item = 0.0
-        self._excess, self._excess_at = 0.0, time.monotonic()
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
         self._sweeper = self._loop.create_task(self._sweep())
@@ -77,44 +66,43 @@ class Batcher(Generic[Item, Prepared, Row]):
     @property
     def depth(self) -> int:
         """Items that wait, not counting those that run."""
-        return len(self._queue)
+        return self._queue.qsize()
+
+    def refuse_if_flooded(self) -> None:
+        """Raise Overloaded while a flood lasts, before its body is read: refusing must cost less than serving."""
+        now, num_waiting = time.monotonic(), self._queue.qsize()
+        if self._admission.is_hopeless(num_waiting, now):
+            self._admission.offer(num_waiting, now)
+            self._refuse(num_waiting)
 
     async def submit(
         self, item: Item, deadline: float = math.inf, is_gone: Callable[[], bool] = lambda: False
     ) -> tuple[Row, Job[Item, Row]]:
         """The row of one item. Raises Overloaded at once rather than let a backlog grow."""
         now = time.monotonic()
-        self._admit(now)
+        if self._is_closed:
+            raise Unavailable("this model is being unloaded; try again")
+        num_waiting = self._queue.qsize()
+        if not self._admission.offer(num_waiting, now):
+            self._refuse(num_waiting)
         job: Job[Item, Row] = Job(item, deadline, is_gone, self._loop.create_future(), now)
         self._pending.add(job)
         try:
-            with self._wake:
-                self._queue.append(job)
-                self._wake.notify()
+            self._queue.put(job)
             return await job.future, job
         finally:
             self._pending.discard(job)
 
     async def close(self) -> None:
         """Finish what is queued, then end the thread."""
-        with self._wake:
-            self._is_closed = True
-            self._wake.notify()
+        self._is_closed = True
+        self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         self._sweeper.cancel()
 
-    def _admit(self, now: float) -> None:
-        if self._is_closed:
-            raise Unavailable("this model is being unloaded; try again")
-        waiting = len(self._queue)
-        self._excess = 1 + self._excess * 0.5 ** ((now - self._excess_at) / EXCESS_HALF_LIFE_SECONDS)
-        self._excess_at = now
-        is_flooded = self._excess > self._limits.queue_capacity
-        if waiting >= self._limits.queue_capacity or (
-            is_flooded and waiting * self._seconds_per_item > self._limits.overload_wait_seconds
-        ):
-            self._on_drop("queue_full")
-            raise Overloaded(f"{waiting} images are waiting already; try again in a moment")
+    def _refuse(self, num_waiting: int) -> None:
+        self._on_drop("queue_full")
+        raise Overloaded(f"{num_waiting} images are waiting already; try again in a moment")
 
     # -- the engine's thread -----------------------------------------------------------------------------------------
 
@@ -124,14 +112,23 @@ class Batcher(Generic[Item, Prepared, Row]):
                 self._run_batch(jobs)
             except BaseException as error:  # the loop must outlive any batch
                 logger.exception("a batch of %d failed", len(jobs))
-                self._deliver([(job, EngineError(f"the batch failed: {type(error).__name__}")) for job in jobs])
+                self._deliver([(job, EngineError(f"the batch failed: {type(error).__name__}")) for job in jobs], 0.0)
 
     def _take(self) -> list[Job[Item, Row]]:
-        with self._wake:
-            while not self._queue and not self._is_closed:
-                self._wake.wait()
-            size = min(len(self._queue), self._limits.max_batch)
-            return [self._queue.popleft() for _ in range(size)]
+        """What waits, up to a batch; nothing once the batcher is closed and the queue empty: None is its last."""
+        jobs: list[Job[Item, Row]] = []
+        job = self._queue.get()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == self._max_batch:
+                return jobs
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return jobs
+        if jobs:
+            self._queue.put(None)
+        return jobs
 
     def _run_batch(self, jobs: list[Job[Item, Row]]) -> None:
         started = time.monotonic()
@@ -150,8 +147,7 @@ class Batcher(Generic[Item, Prepared, Row]):
                 self._prepare_alone(job, ready, prepared, outcomes)
         if ready:
             outcomes += self._run_together(ready, prepared)
-            self._learn((time.monotonic() - started) / len(jobs))
-        self._deliver(outcomes)
+        self._deliver(outcomes, time.monotonic() - started)
 
     def _prepare_alone(
         self,
@@ -186,20 +182,23 @@ class Batcher(Generic[Item, Prepared, Row]):
             job.run_seconds = seconds
         return list(zip(jobs, rows, strict=True))
 
-    def _learn(self, seconds_per_item: float) -> None:
-        self._seconds_per_item += 0.2 * (seconds_per_item - self._seconds_per_item)
-
-    def _deliver(self, outcomes: list[tuple[Job[Item, Row], Row | BaseException]]) -> None:
+    def _deliver(self, outcomes: list[tuple[Job[Item, Row], Row | BaseException]], seconds: float) -> None:
         try:
-            self._loop.call_soon_threadsafe(_settle, self, outcomes)
+            self._loop.call_soon_threadsafe(self._settle, outcomes, seconds)
         except RuntimeError:  # the event loop has closed: nobody waits any more
             logger.debug("dropped %d answers after shutdown", len(outcomes))
 
     # -- the event loop ----------------------------------------------------------------------------------------------
 
-    def _credit(self, num_served: int) -> None:
-        """What was served is no excess: only offers beyond the service's speed make it grow."""
-        self._excess = max(0.0, self._excess - num_served)
+    def _settle(self, outcomes: list[tuple[Job[Item, Row], Row | BaseException]], seconds: float) -> None:
+        self._admission.served(len(outcomes), seconds)
+        for job, outcome in outcomes:
+            if job.future.done():  # the caller may have gone away
+                continue
+            if isinstance(outcome, BaseException):
+                job.future.set_exception(outcome)
+            else:
+                job.future.set_result(outcome)
 
     async def _sweep(self) -> None:
         """Answer 504 in time even where the engine hangs."""
@@ -210,14 +209,3 @@ class Batcher(Generic[Item, Prepared, Row]):
                 if not job.future.done():
                     self._on_drop("deadline")
                     job.future.set_exception(DeadlineExceeded("no answer within the deadline"))
-
-
-def _settle(batcher: Batcher[Item, Prepared, Row], outcomes: list[tuple[Job[Item, Row], Row | BaseException]]) -> None:
-    batcher._credit(len(outcomes))
-    for job, outcome in outcomes:
-        if job.future.done():  # the caller may have gone away
-            continue
-        if isinstance(outcome, BaseException):
-            job.future.set_exception(outcome)
-        else:
-            job.future.set_result(outcome)

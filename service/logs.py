@@ -44,15 +44,19 @@ class RequestLog:
         self._last = time.monotonic()
         self._left_out = 0
 
-    def write(self, fields: dict[str, Any]) -> None:
-        """Write `fields` if the rate allows."""
+    def is_due(self) -> bool:
+        """Whether the rate allows a line for this request; where it does not, the next line counts it."""
         now = time.monotonic()
         self._allowance = min(max(self._rate, 1.0), self._allowance + (now - self._last) * self._rate)
         self._last = now
         if self._allowance < 1 or self._rate == 0:
             self._left_out += 1
-            return
+            return False
         self._allowance -= 1
+        return True
+
+    def write(self, fields: dict[str, Any]) -> None:
+        """Write one line."""
         if self._left_out:
             fields = fields | {"left_out": self._left_out}
             self._left_out = 0

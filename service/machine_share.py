@@ -1,7 +1,7 @@
 """How a worker shares out the machine: batches, threads, memory."""
 
+from service.admission import Limits
 from service.assignment import Assignment
-from service.batcher import Limits
 from service.engine import EngineOptions
 from service.pipeline import Load
 from service.settings import Settings

@@ -4,25 +4,29 @@ A pipeline serves one version of one model. It knows no HTTP: `service.api` read
 """
 
 import asyncio
-import contextlib
 import math
+import operator
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from service import gate
-from service.batcher import Batcher, Job, Limits
+from service.admission import Limits
+from service.batcher import Batcher, Job
 from service.bundle import Bundle, Manifest
 from service.engine import Engine
 from service.gate import Gate, Verdict
-from service.metrics import Metrics
+from service.metrics import Metrics, observer
 from service.preprocess import Pixels, decode
 from service.rings import RingWriter, model_key
 
 Top = tuple[tuple[int, float], ...]
+
+FEW_LABELS = 64  # sorted faster as a list than as an array
+_by_probability = operator.itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,7 @@ class Pipeline:
         self.manifest: Manifest = bundle.manifest
         self._load, self._pool, self._ring = load, pool, ring
         self._key = model_key(self.manifest.name, self.manifest.version)
-        self._num_users, self._is_free = 0, asyncio.Event()
-        self._is_free.set()
+        self._use = _Use()
         self.shadow: Callable[[bytes | Pixels, Prediction], None] | None = None
         """Offered each answer, with the image, while a candidate version is compared with this one."""
         self._observe = _Observer(self.manifest, metrics)
@@ -116,21 +119,17 @@ class Pipeline:
             answers.append((row, prediction))
         return answers
 
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
+    def refuse_if_flooded(self) -> None:
+        """Raise Overloaded while far more is offered than can be served."""
+        self._batcher.refuse_if_flooded()
+
+    def in_use(self) -> "_Use":
         """A request that has chosen this version gets its answer from it: `close` waits for the last of them."""
-        self._num_users += 1
-        self._is_free.clear()
-        try:
-            yield
-        finally:
-            self._num_users -= 1
-            if self._num_users == 0:
-                self._is_free.set()
+        return self._use
 
     async def close(self) -> None:
         """Answer what was promised and what is queued, then let go of the engine."""
-        await self._is_free.wait()
+        await self._use.is_over.wait()
         await self._batcher.close()
         await asyncio.to_thread(self.engine.close)
 
@@ -186,6 +185,24 @@ class Pipeline:
             self.shadow(image, prediction)
 
 
+class _Use:
+    """Counts the requests inside its `with` blocks."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self.is_over = asyncio.Event()
+        self.is_over.set()
+
+    def __enter__(self) -> None:
+        self._count += 1
+        self.is_over.clear()
+
+    def __exit__(self, *exception: object) -> None:
+        self._count -= 1
+        if self._count == 0:
+            self.is_over.set()
+
+
 class _Observer:
     """The instruments of one pipeline with their labels filled in once: a look-up costs more than an observation."""
 
@@ -193,26 +210,23 @@ class _Observer:
         model = (manifest.name, str(manifest.version))
         self._verdicts = {verdict: metrics.predictions.labels(*model, verdict.value) for verdict in Verdict}
         self._labels = [metrics.predicted_labels.labels(*model, label) for label in manifest.labels]
-        self._p_value = metrics.score_p_value.labels(*model)
-        self._probability = metrics.probability.labels(*model)
-        self._batch_size = metrics.batch_size.labels(*model)
+        self._p_value = observer(metrics.score_p_value.labels(*model))
+        self._probability = observer(metrics.probability.labels(*model))
+        self.batch = observer(metrics.batch_size.labels(*model))
         self._decode, self._queue, self._inference, self._total = (
-            metrics.stage_seconds.labels(stage) for stage in ("decode", "queue", "inference", "total")
+            observer(metrics.stage_seconds.labels(stage)) for stage in ("decode", "queue", "inference", "total")
         )
         self._shed = metrics.shed
 
     def prediction(self, prediction: Prediction, total_seconds: float) -> None:
         self._verdicts[prediction.verdict].inc()
         self._labels[prediction.class_index].inc()
-        self._p_value.observe(prediction.p_value)
-        self._probability.observe(prediction.probability)
-        self._decode.observe(prediction.decode_seconds)
-        self._queue.observe(prediction.queue_seconds)
-        self._inference.observe(prediction.inference_seconds)
-        self._total.observe(total_seconds)
-
-    def batch(self, size: int) -> None:
-        self._batch_size.observe(size)
+        self._p_value(prediction.p_value)
+        self._probability(prediction.probability)
+        self._decode(prediction.decode_seconds)
+        self._queue(prediction.queue_seconds)
+        self._inference(prediction.inference_seconds)
+        self._total(total_seconds)
 
     def drop(self, reason: str) -> None:
         self._shed.labels(reason).inc()
@@ -221,5 +235,9 @@ class _Observer:
 def _top(row: Row, top_k: int) -> Top:
     if top_k == 1:
         return ((row.class_index, row.probability),)
-    order = np.argsort(-row.probabilities, kind="stable")[:top_k].tolist()
-    return tuple((index, float(row.probabilities[index])) for index in order)
+    if len(row.probabilities) > FEW_LABELS:
+        order = np.argsort(-row.probabilities, kind="stable")[:top_k].tolist()
+        return tuple((index, float(row.probabilities[index])) for index in order)
+    probabilities = row.probabilities.tolist()
+    ranked = sorted(enumerate(probabilities), key=_by_probability, reverse=True)  # stable: of equals, the first
+    return tuple(ranked[:top_k])

@@ -4,6 +4,8 @@ Evaluation and the service share these functions, so that a model meets in produ
 """
 
 import io
+import struct
+import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +28,10 @@ _RESAMPLING = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
+_PNG_START = struct.Struct(">8sI4sIIBBBBB")  # signature, length and kind of the first chunk, size, how it is coded
+_PNG_CHUNK = struct.Struct(">I4s")
+_PNG_PLAIN = (8, 2, 0, 0, 0)  # 8 bits, RGB, the only compression and filter there are, not interlaced
+_PNG_WITHOUT_EFFECT = frozenset({b"IHDR", b"IEND", b"pHYs", b"gAMA", b"sRGB", b"cHRM", b"tIME"})
 _ORIENTATION_KEYS = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 Image.MAX_IMAGE_PIXELS = None  # our own limit is checked from the header, by name and with a typed error
@@ -35,6 +41,8 @@ Image.init()  # loads every format's plugin now rather than in the first request
 def decode(payload: bytes, spec: "ImageSpec", max_pixels: int = DEFAULT_MAX_PIXELS) -> Pixels:
     """The picture in `payload` as uint8 [height, width, 3], RGB. An animation gives its first frame."""
     try:
+        if (plain := plain_png(payload, max_pixels)) is not None:
+            return fit(plain, spec)
         image = Image.open(io.BytesIO(payload), formats=FORMATS)
         _check_size(image, max_pixels)
         _shrink_while_decoding(image, spec)
@@ -47,6 +55,34 @@ def decode(payload: bytes, spec: "ImageSpec", max_pixels: int = DEFAULT_MAX_PIXE
     except Exception as error:  # whatever a decoder stumbles over, the bytes are at fault
         reason = str(error) or type(error).__name__
         raise BadImage(f"the image is broken or cut short: {reason[:200]}") from error
+
+
+def plain_png(payload: bytes, max_pixels: int) -> Image.Image | None:
+    """The commonest PNG, 8-bit RGB and nothing else, in half the time; None for all that wants a closer look.
+
+    Reading a small file costs the image library more than decoding it. Whatever is odd here, a wrong checksum say, is
+    left to the library, which knows how to name it.
+    """
+    if len(payload) < _PNG_START.size:
+        return None
+    signature, _, _, width, height, *coding = _PNG_START.unpack_from(payload)
+    if signature != b"\x89PNG\r\n\x1a\n" or tuple(coding) != _PNG_PLAIN or not 0 < width * height <= max_pixels:
+        return None
+    parts, position = [], 8
+    while position + 12 <= len(payload):
+        length, kind = _PNG_CHUNK.unpack_from(payload, position)
+        end = position + 12 + length
+        if zlib.crc32(payload[position + 4 : end - 4]) != int.from_bytes(payload[end - 4 : end], "big"):
+            return None
+        if kind == b"IDAT":
+            parts.append(payload[position + 8 : end - 4])
+        elif kind not in _PNG_WITHOUT_EFFECT:
+            return None
+        position = end
+    try:
+        return Image.frombytes("RGB", (width, height), b"".join(parts), "zip", "RGB")
+    except Exception:
+        return None
 
 
 def prepare(pixels: Pixels, spec: "ImageSpec") -> Pixels:

@@ -5,6 +5,7 @@ and the worker drains. It says that it is ready, or why not, in one line on stan
 """
 
 import asyncio
+import gc
 import itertools
 import json
 import logging
@@ -47,6 +48,7 @@ TICK_SECONDS = 0.05
 GAUGE_TICKS = 4
 RETRY_TICKS = 20
 LIFELINE = 0  # standard input
+SWITCH_SECONDS = 0.0005  # how long the engine's thread and the event loop keep the interpreter from each other
 
 
 class Worker:
@@ -82,8 +84,11 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until told to stop."""
+        sys.setswitchinterval(SWITCH_SECONDS)
         await self._start()
         server = self._server()
+        gc.collect()
+        gc.freeze()  # what is loaded now stays: no need to look through it again and again
         self._watch_lifeline(server)
         ticking = [asyncio.create_task(self._tick(server))]
         if self._assignment.slot == 0 and self._settings.watch_models_seconds:

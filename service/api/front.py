@@ -1,15 +1,18 @@
 """The outermost layer: gives every request an id, a count, a log line and, whatever happens, an answer."""
 
 import logging
-import os
+import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from service.api.answers import send_error
+import orjson
+
+from service.api.answers import error_body, error_headers
 from service.api.context import Context
 from service.api.requests import REQUEST_ID, Receive, Scope, Send, header
 from service.errors import ServiceError
+from service.http_server import EXTENSION, Connection
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +21,7 @@ PAGE_HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
 )
+JSON = (b"content-type", b"application/json")
 BARE_HEADERS = PAGE_HEADERS[:1]  # JSON is never framed, nor has it links
 UNMATCHED = "unmatched"
 _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -42,7 +46,7 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(send, _request_id(scope))
+        exchange = Exchange(send, _request_id(scope), _connection(scope))
         scope.setdefault("state", {})["exchange"] = exchange
         app = self._app
         route = self._bare_routes.get(scope["path"])
@@ -54,15 +58,14 @@ class Front:
             await self._answer_failure(exchange, error)
         self._account(scope, exchange)
 
-    async def _answer_failure(self, exchange: "_Exchange", error: Exception) -> None:
+    async def _answer_failure(self, exchange: "Exchange", error: Exception) -> None:
         if not isinstance(error, ServiceError):
             logger.error("request %s failed", exchange.request_id, exc_info=error)
             error = InternalError("the service failed; the log has the cause under this request_id")
         if exchange.status == 0:
-            exchange.error_code = error.code
-            await send_error(exchange.send, error, exchange.request_id)
+            await exchange.refuse(error)
 
-    def _account(self, scope: Scope, exchange: "_Exchange") -> None:
+    def _account(self, scope: Scope, exchange: "Exchange") -> None:
         route = getattr(scope.get("route"), "path", UNMATCHED)
         method = scope["method"] if route != UNMATCHED else "any"  # nobody may fill our memory with invented methods
         key = (route, method, exchange.status)
@@ -72,9 +75,11 @@ class Front:
         if exchange.error_code is not None:
             self._metrics.errors.labels(exchange.error_code).inc()
         if route not in _QUIET_ROUTES:
-            self._write_record(scope, exchange, route)
+            is_logged = self._log.is_due()
+            if is_logged or self._tracing is not None:
+                self._write_record(scope, exchange, route, is_logged)
 
-    def _write_record(self, scope: Scope, exchange: "_Exchange", route: str) -> None:
+    def _write_record(self, scope: Scope, exchange: "Exchange", route: str, is_logged: bool) -> None:
         ended = time.monotonic()
         fields = {
             "event": "request",
@@ -84,47 +89,74 @@ class Front:
             "request_id": exchange.request_id,
             "seconds": round(ended - exchange.started, 6),
             **({"error": exchange.error_code} if exchange.error_code else {}),
-            **exchange.notes,
+            **exchange.notes(),
         }
-        self._log.write(fields)
+        if is_logged:
+            self._log.write(fields)
         if self._tracing is not None:
             self._tracing.record(scope["headers"], fields, exchange.started, ended)
 
 
-class _Exchange:
+class Exchange:
     """One request and its answer, as the outermost layer sees them."""
 
-    __slots__ = ("_send", "error_code", "headers", "notes", "request_id", "started", "status")
+    __slots__ = ("_send", "connection", "error_code", "headers", "notes", "request_id", "started", "status")
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, connection: Connection | None) -> None:
         self._send = send
+        self.connection = connection
+        """What the server offers beyond ASGI; None under another server."""
         self.request_id = request_id
         self.headers: tuple[tuple[bytes, bytes], ...] = PAGE_HEADERS
         self.started = time.monotonic()
         self.status = 0
         self.error_code: str | None = None
-        self.notes: dict[str, Any] = {}
-        """What the log line says beyond the usual."""
+        self.notes: Callable[[], dict[str, Any]] = dict
+        """What the log line says beyond the usual; asked for only if a line is written."""
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [
-                *message.get("headers", ()),
-                (b"x-request-id", self.request_id.encode()),
-                *self.headers,
-            ]
+            message["headers"] = [*message.get("headers", ()), *self._own_headers()]
         await self._send(message)
 
+    async def answer(self, status: int, content: Any, *headers: tuple[bytes, bytes]) -> None:
+        """Send `content` as JSON; NaN becomes null, as JSON has none."""
+        body = orjson.dumps(content)
+        if self.connection is not None and self.connection.is_clear:
+            self.status = status
+            self.connection.respond(status, (JSON, *headers, *self._own_headers()), body)
+            return
+        length = (b"content-length", b"%d" % len(body))
+        await self.send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
+        await self.send({"type": "http.response.body", "body": body})
 
-def exchange_of(scope: Scope) -> _Exchange:
+    async def refuse(self, error: ServiceError) -> None:
+        """Send an error in the one shape that they all have."""
+        self.error_code = error.code
+        await self.answer(error.status.value, error_body(error, self.request_id), *error_headers(error))
+
+    def is_gone(self) -> bool:
+        """Whether the client has hung up, as far as the server tells."""
+        return self.connection is not None and self.connection.is_gone()
+
+    def _own_headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        return ((b"x-request-id", self.request_id.encode()), *self.headers)
+
+
+def exchange_of(scope: Scope) -> Exchange:
     """The exchange that a route belongs to."""
-    exchange: _Exchange = scope["state"]["exchange"]
+    exchange: Exchange = scope["state"]["exchange"]
     return exchange
+
+
+def _connection(scope: Scope) -> Connection | None:
+    extension = scope.get("extensions", {}).get(EXTENSION)
+    return extension["connection"] if extension else None
 
 
 def _request_id(scope: Scope) -> str:
     given = header(scope, b"x-request-id")
     if given is not None and REQUEST_ID.match(given):
         return given.decode()
-    return os.urandom(8).hex()
+    return f"{random.getrandbits(64):016x}"

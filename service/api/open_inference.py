@@ -146,7 +146,7 @@ async def _infer(context: Context, request: Request, name: str, version: int | N
             OUTPUTS,
         )
         answers = await pipeline.run_batch(list(call.images), gate, deadline)
-    exchange_of(request.scope).notes = {"model": pipeline.bundle.label, "images": len(answers)}
+    exchange_of(request.scope).notes = lambda: {"model": pipeline.bundle.label, "images": len(answers)}
     return _answer(pipeline.manifest, call, answers)
 
 

@@ -1,18 +1,17 @@
 """`/v1/predict` and `/v1/predict/batch`: bare ASGI inside FastAPI's routing, for speed."""
 
 import asyncio
-import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from service import gate
-from service.api.answers import error_body, send_error, send_json
+from service.api.answers import error_body
 from service.api.context import Context
 from service.api.front import exchange_of
 from service.api.requests import Receive, Scope, Send, integer, query, read_files, read_image, secret
 from service.errors import Forbidden, InvalidParameter, ServiceError, Unavailable
 from service.gate import Gate, Verdict
-from service.http_server import EXTENSION
 from service.pipeline import Pipeline, Prediction
 
 PARAMETERS = frozenset({"model", "version", "top_k", "operating_point", "threshold", "on_reject"})
@@ -51,23 +50,24 @@ class PredictRoute:
             with choice.pipeline.in_use():
                 payload = await read_image(scope, receive, self._context.settings.max_body_bytes)
                 prediction = await choice.pipeline.predict(
-                    payload, choice.gate, choice.top_k, _deadline(self._context), _is_gone(scope)
+                    payload, choice.gate, choice.top_k, _deadline(self._context), exchange.is_gone
                 )
         except ServiceError as error:
-            exchange.error_code = error.code
-            await send_error(send, error, exchange.request_id)
+            await exchange.refuse(error)
             return
-        exchange.notes = _notes(choice.pipeline, prediction)
+        exchange.notes = lambda: _notes(choice.pipeline, prediction)
         status = int(choice.on_reject) if prediction.verdict is Verdict.REJECT else 200
         answer = answer_of(choice.pipeline, prediction, exchange.request_id)
-        await send_json(send, status, answer, [(b"server-timing", _server_timing(prediction))])
+        await exchange.answer(status, answer, (b"server-timing", _server_timing(prediction)))
         self._context.review.offer(payload, answer)
 
     def _admit(self, scope: Scope) -> Choice:
         self._context.access.check_predict(secret(scope))
         if not self._context.is_ready():
             raise Unavailable("the service is starting or stopping")
-        return Choice(self._context, scope)
+        choice = Choice(self._context, scope)
+        choice.pipeline.refuse_if_flooded()
+        return choice
 
 
 class BatchRoute(PredictRoute):
@@ -80,27 +80,26 @@ class BatchRoute(PredictRoute):
             choice = self._admit(scope)
             with choice.pipeline.in_use():
                 files = await read_files(scope, receive, settings.max_batch_bytes, settings.max_batch_files)
-                predictions = await asyncio.gather(*(self._predict(payload, choice, scope) for _, payload in files))
+                predictions = await asyncio.gather(
+                    *(self._predict(payload, choice, exchange.is_gone) for _, payload in files)
+                )
         except ServiceError as error:
-            exchange.error_code = error.code
-            await send_error(send, error, exchange.request_id)
+            await exchange.refuse(error)
             return
         results = [
             {"file": name, **self._entry(choice.pipeline, outcome, exchange.request_id)}
             for (name, _), outcome in zip(files, predictions, strict=True)
         ]
-        exchange.notes = {"files": len(files)}
-        await send_json(send, 200, {"results": results, "request_id": exchange.request_id}, [])
+        exchange.notes = lambda: {"files": len(files)}
+        await exchange.answer(200, {"results": results, "request_id": exchange.request_id})
         for (_, payload), entry in zip(files, results, strict=True):
             if entry["answer"] is not None:
                 self._context.review.offer(payload, entry["answer"])
 
-    async def _predict(self, payload: bytes, choice: Choice, scope: Scope) -> Prediction | ServiceError:
+    async def _predict(self, payload: bytes, choice: Choice, is_gone: Callable[[], bool]) -> Prediction | ServiceError:
         """One bad file never fails its neighbours."""
         try:
-            return await choice.pipeline.predict(
-                payload, choice.gate, choice.top_k, _deadline(self._context), _is_gone(scope)
-            )
+            return await choice.pipeline.predict(payload, choice.gate, choice.top_k, _deadline(self._context), is_gone)
         except ServiceError as error:
             self._context.metrics.errors.labels(error.code).inc()
             return error
@@ -149,14 +148,6 @@ def _deadline(context: Context) -> float:
     return time.monotonic() + context.settings.deadline_seconds
 
 
-def _is_gone(scope: Scope) -> Any:
-    return scope.get("extensions", {}).get(EXTENSION, {}).get("is_gone", _never)
-
-
-def _never() -> bool:
-    return False
-
-
 def _notes(pipeline: Pipeline, prediction: Prediction) -> dict[str, Any]:
     return {
         "model": pipeline.bundle.label,
@@ -169,11 +160,8 @@ def _notes(pipeline: Pipeline, prediction: Prediction) -> dict[str, Any]:
 
 
 def _server_timing(prediction: Prediction) -> bytes:
-    return (
-        f"decode;dur={_milliseconds(prediction.decode_seconds)}, queue;dur={_milliseconds(prediction.queue_seconds)}, "
-        f"inference;dur={_milliseconds(prediction.inference_seconds)}"
-    ).encode()
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds if math.isfinite(seconds) else 0:.3f}"
+    return b"decode;dur=%.3f, queue;dur=%.3f, inference;dur=%.3f" % (
+        1000 * prediction.decode_seconds,
+        1000 * prediction.queue_seconds,
+        1000 * prediction.inference_seconds,
+    )

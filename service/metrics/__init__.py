@@ -5,6 +5,7 @@ worker belongs to its slot, not to its process id: a replaced worker goes on cou
 """
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,22 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(name, text, labels, namespace="portcullis", registry=self.registry, buckets=buckets)
+
+
+def observer(histogram: Histogram) -> Callable[[float], None]:
+    """`observe` of one labelled histogram for the path of a request: finds its bucket by halves, not one by one.
+
+    NaN is left out: it belongs to no bucket, and one would make the sum NaN for ever.
+    """
+    bounds, add = histogram._upper_bounds, histogram._sum.inc
+    count = [bucket.inc for bucket in histogram._buckets]
+
+    def observe(amount: float) -> None:
+        if amount == amount:
+            add(amount)
+            count[bisect_left(bounds, amount)](1)
+
+    return observe
 
 
 class DriftCollector(Collector):

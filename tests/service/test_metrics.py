@@ -1,6 +1,7 @@
 """Files of metrics that outlive workers and full disks."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from service.metrics import (
     ServedCollector,
     ServedVersion,
     expose,
+    observer,
 )
 from service.metrics.files import FILE_BYTES, AllocatedFile, forget_gauges
 from service.score_histogram import ScoreHistogram
@@ -153,3 +155,29 @@ def test_no_gauge_is_declared_twice(name):
     registry = CollectorRegistry()
     Metrics(registry)
     assert f"portcullis_{name}" not in {family.name for family in registry.collect()}
+
+
+@pytest.mark.parametrize("amount", [-1.0, 0.0, 0.0005, 0.0006, 0.1, 10.0, 11.0, math.inf])
+def test_the_quick_observer_counts_as_the_library_does(amount):
+    ours, library = Metrics(), Metrics()
+    observer(ours.stage_seconds.labels("total"))(amount)
+    library.stage_seconds.labels("total").observe(amount)
+    assert _samples(ours) == _samples(library)
+
+
+def test_an_amount_that_is_no_number_does_not_spoil_the_sum():
+    metrics = Metrics()
+    observe = observer(metrics.probability.labels("model", "1"))
+    observe(math.nan)
+    observe(0.5)
+    assert ("portcullis_probability_sum", 0.5) in _samples(metrics)
+
+
+def _samples(metrics):
+    """Names, buckets and values; without the time at which a series was made."""
+    return [
+        (sample.name + sample.labels.get("le", ""), sample.value)
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if family.type == "histogram" and not sample.name.endswith("_created")
+    ]

@@ -9,7 +9,7 @@ from PIL import Image
 
 from service.bundle import ImageSpec
 from service.errors import BadImage, ImageTooLarge
-from service.preprocess import decode, prepare
+from service.preprocess import decode, plain_png, prepare
 
 SPEC = ImageSpec(height=8, width=8)
 
@@ -32,6 +32,55 @@ def gradient(height=8, width=8):
 def test_a_lossless_image_of_the_right_size_comes_through_unchanged(format):
     options = {"lossless": True} if format == "WEBP" else {}
     np.testing.assert_array_equal(decode(encoded(Image.fromarray(gradient()), format, **options), SPEC), gradient())
+
+
+PHOTOGRAPH = encoded(Image.fromarray(np.random.default_rng(0).normal(128, 40, (24, 30, 3)).astype(np.uint8)))
+
+
+def by_the_library(payload):
+    return np.asarray(Image.open(io.BytesIO(payload)).convert("RGB"))
+
+
+@pytest.mark.parametrize("filters", ["smooth", "noise", "flat"])
+def test_a_plain_png_is_read_as_the_library_reads_it(filters):
+    random = np.random.default_rng(1)
+    pixels = {
+        "smooth": np.asarray(Image.fromarray(random.integers(0, 256, (5, 5, 3), np.uint8)).resize((40, 30))),
+        "noise": random.integers(0, 256, (30, 40, 3), np.uint8),
+        "flat": np.full((30, 40, 3), 7, np.uint8),
+    }[filters]
+    for options in ({}, {"optimize": True}, {"compress_level": 0}, {"dpi": (72, 72)}):
+        payload = encoded(Image.fromarray(pixels), **options)
+        plain = plain_png(payload, 10_000)
+        assert plain is not None
+        np.testing.assert_array_equal(np.asarray(plain), by_the_library(payload))
+
+
+@given(position=st.integers(8, len(PHOTOGRAPH) - 1), bit=st.integers(0, 7), cut=st.booleans())
+@settings(deadline=None, max_examples=300)
+def test_a_damaged_plain_png_is_left_to_the_library(position, bit, cut):
+    """Whatever one flipped bit or a missing end does, no other picture comes out."""
+    damaged = bytearray(PHOTOGRAPH)
+    damaged[position] ^= 1 << bit
+    plain = plain_png(PHOTOGRAPH[:position] if cut else bytes(damaged), 10_000)
+    assert plain is None or (np.asarray(plain) == by_the_library(PHOTOGRAPH)).all()
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        encoded(Image.new("L", (4, 4))),
+        encoded(Image.new("RGBA", (4, 4))),
+        encoded(Image.new("P", (4, 4))),
+        encoded(Image.new("RGB", (4, 4)), transparency=(0, 0, 0)),
+        encoded(Image.new("RGB", (4, 4)), "BMP"),
+        encoded(Image.new("RGB", (101, 100))),
+        b"",
+    ],
+    ids=["grey", "alpha", "palette", "transparent colour", "other format", "too many pixels", "empty"],
+)
+def test_what_wants_a_closer_look_is_no_plain_png(payload):
+    assert plain_png(payload, 10_000) is None
 
 
 def test_grey_becomes_three_equal_channels():

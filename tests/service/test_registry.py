@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from service.batcher import Limits
+from service.admission import Limits
 from service.engine import EngineOptions
 from service.errors import BundleError, UnknownModel, UnknownVersion
 from service.metrics import Metrics
