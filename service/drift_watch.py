@@ -19,7 +19,7 @@ from service.drift import DriftReport, Window
 from service.drift_reader import DRIFT_FILE, DriftFile, DriftPoint, PublishedModel, read_drift_file
 from service.errors import BundleError
 from service.evidence import Detector
-from service.rings import MAX_CAPACITY, RECORD, find_rings, in_order, model_key
+from service.rings import RECORD, find_rings, in_order, model_key, read_recent
 from service.score_histogram import ScoreHistogram
 from service.state import StateStore, replace_durably
 
@@ -109,20 +109,13 @@ class DriftWatch:
             except ValueError as error:
                 logger.warning("the evidence of %s/%d begins anew: %s", name, version, error)
             else:
-                recent = self._recent(name, version, min(self._window_size, detector.num_images))
+                size, key = min(self._window_size, detector.num_images), model_key(name, version)
+                # as it was when the evidence was last written: records that are new still come, once
+                recent = read_recent(find_rings(self._rings), key, size, self._cursors)
                 scores = scores.continues(before.scores)
                 return _Tracked(manifest, detector, recent, before.num_rejected, list(before.history), scores)
         detector = Detector(manifest.calibration, self._alarm_images)
         return _Tracked(manifest, detector, np.empty(0, RECORD), 0, [], scores)
-
-    def _recent(self, name: str, version: int, size: int) -> NDArray[np.void]:
-        """The window as it was when the evidence was last written: records that are new still come, once."""
-        parts = []
-        for reader in find_rings(self._rings):
-            records = reader.latest(MAX_CAPACITY, model_key(name, version))
-            parts.append(records[records["sequence"] < np.uint64(self._cursors.get(reader.path.name, 1))])
-        merged = in_order(parts)
-        return merged[len(merged) - size :] if size < len(merged) else merged
 
     def _read(self) -> NDArray[np.void]:
         parts = []

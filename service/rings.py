@@ -11,13 +11,11 @@ import hashlib
 import mmap
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-from service.drift import Window
 
 DEFAULT_CAPACITY = 65_536
 MAX_CAPACITY = 16 * 1024 * 1024
@@ -106,9 +104,11 @@ class RingReader:
         records = content[positions[np.searchsorted(sequences, sequence) :]].view(RECORD)
         return records, newest + 1, newest + 1 - sequence - len(records)
 
-    def latest(self, num_records: int, model_key: int | None = None) -> NDArray[np.void]:
-        """The newest records, oldest first; of one model where one is named."""
-        content, positions, _ = self._whole_records()
+    def latest(self, num_records: int, model_key: int | None = None, before: int | None = None) -> NDArray[np.void]:
+        """The newest records, oldest first; of one model where one is named, before a sequence where one is given."""
+        content, positions, sequences = self._whole_records()
+        if before is not None:
+            positions = positions[: np.searchsorted(sequences, before)]
         if model_key is not None:
             positions = positions[content.view(RECORD)["model_key"][positions] == model_key]
         records: NDArray[np.void] = content[positions[max(len(positions) - num_records, 0) :]].view(RECORD)
@@ -139,11 +139,14 @@ def in_order(parts: Iterable[NDArray[np.void]]) -> NDArray[np.void]:
     return merged
 
 
-def read_window(readers: Iterable[RingReader], model_key: int, size: int) -> Window:
-    """The most recent `size` answers of one model over all rings."""
-    merged = in_order(reader.latest(size, model_key) for reader in readers)
-    merged = merged[max(len(merged) - size, 0) :]
-    return Window(merged["score"], merged["p_value"], merged["class_index"], merged["rejected"] != 0)
+def read_recent(
+    readers: Iterable[RingReader], model_key: int, size: int, cursors: Mapping[str, int] | None = None
+) -> NDArray[np.void]:
+    """The most recent `size` records of one model over all rings; with cursors only those before them, by file name."""
+    before = {reader: None if cursors is None else cursors.get(reader.path.name, 1) for reader in readers}
+    merged = in_order(reader.latest(size, model_key, sequence) for reader, sequence in before.items())
+    recent: NDArray[np.void] = merged[max(len(merged) - size, 0) :]
+    return recent
 
 
 def _num_bytes(capacity: int) -> int:

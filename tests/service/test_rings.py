@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service import rings
-from service.rings import RECORD, RingReader, RingWriter, find_rings, model_key, read_window, ring_path
+from service.rings import RECORD, RingReader, RingWriter, find_rings, model_key, read_recent, ring_path
 
 KEY = model_key("tiny", 1)
 OTHER = model_key("tiny", 2)
@@ -175,7 +175,7 @@ def test_a_ring_cut_short_under_reader_and_window_reads_as_empty(tmp_path):
     for size in range(0, len(content), 101):
         path.write_bytes(content[:size])
         assert readers[0].since(1)[1:] == (1, 0)
-        assert read_window(readers, KEY, 10).num_images == 0
+        assert len(read_recent(readers, KEY, 10)) == 0
     path.unlink()
     assert readers[0].latest(5).tolist() == []
     assert RingReader(tmp_path).latest(5).tolist() == []  # a directory
@@ -234,14 +234,24 @@ def test_the_window_is_the_newest_of_one_model_over_all_rings(tmp_path):
     writers = [RingWriter(ring_path(tmp_path, slot), 100) for slot in range(3)]
     for i, writer in zip(range(120), itertools.cycle(writers), strict=False):
         writer.append(OTHER if i % 4 == 0 else KEY, 1000.0 + i, float(i), i / 120, i % 10, i % 2 == 0)
-    window = read_window(find_rings(tmp_path), KEY, 50)
+    recent = read_recent(find_rings(tmp_path), KEY, 50)
     expected = [i for i in range(120) if i % 4][-50:]
-    assert window.scores.tolist() == expected
-    assert window.class_indices.tolist() == [i % 10 for i in expected]
-    assert window.rejected.tolist() == [i % 2 == 0 for i in expected]
-    np.testing.assert_allclose(window.p_values, np.array(expected) / 120, rtol=1e-6)
-    assert read_window(find_rings(tmp_path), OTHER, 1000).num_images == 30
-    assert read_window([], KEY, 50).num_images == 0
+    assert recent["score"].tolist() == expected
+    assert recent["class_index"].tolist() == [i % 10 for i in expected]
+    assert recent["rejected"].tolist() == [i % 2 == 0 for i in expected]
+    np.testing.assert_allclose(recent["p_value"], np.array(expected) / 120, rtol=1e-6)
+    assert len(read_recent(find_rings(tmp_path), OTHER, 1000)) == 30
+    assert len(read_recent([], KEY, 50)) == 0
+
+
+def test_what_lies_behind_a_cursor_is_not_recent(tmp_path):
+    writers = [RingWriter(ring_path(tmp_path, slot), 100) for slot in range(2)]
+    for i in range(40):
+        writers[i % 2].append(KEY, 1000.0 + i, float(i), 0.5, 0, False)
+    cursors = {"scores-0.ring": 6, "scores-1.ring": 3}  # five of the one were read, two of the other
+    assert read_recent(find_rings(tmp_path), KEY, 4, cursors)["score"].tolist() == [3, 4, 6, 8]
+    assert len(read_recent(find_rings(tmp_path), KEY, 100, cursors)) == 7
+    assert len(read_recent(find_rings(tmp_path), KEY, 100, {})) == 0
 
 
 def test_a_clock_set_back_does_not_make_old_answers_new(tmp_path):
@@ -249,9 +259,9 @@ def test_a_clock_set_back_does_not_make_old_answers_new(tmp_path):
     for i in range(40):
         clock = 9000.0 + i if i < 20 else 1000.0 + i
         writers[i % 2].append(KEY, clock, float(i), 0.5, 0, False)
-    window = read_window(find_rings(tmp_path), KEY, 20)
+    recent = read_recent(find_rings(tmp_path), KEY, 20)
     # at the jump itself the order is anybody's guess
-    assert len(set(window.scores.tolist()) & set(range(20, 40))) >= 19
+    assert len(set(recent["score"].tolist()) & set(range(20, 40))) >= 19
 
 
 def test_a_model_has_one_key_everywhere():
