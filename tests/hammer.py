@@ -14,11 +14,12 @@ from tests import tiny
 from tests.service.pictures import encode
 
 POLL_SECONDS = 0.02
+PATIENCE_SECONDS = 60.0  # only a failure takes that long; a busy machine may take seconds for anything
 COLOURS = ((230, 20, 20), (20, 230, 20), (20, 20, 230), (128, 128, 128))
 TOLERANCE = 1e-4
 
 
-def eventually(condition: Callable[[], object], seconds: float = 20) -> None:
+def eventually(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until something comes true that another process brings about."""
     end = time.monotonic() + seconds
     while not condition():
@@ -69,7 +70,7 @@ class Hammer:
     def num_answers(self) -> int:
         return sum(self.statuses.values())
 
-    def wait_for(self, num_answers: int, seconds: float = 30) -> None:
+    def wait_for(self, num_answers: int, seconds: float = PATIENCE_SECONDS) -> None:
         """Until so many more answers have come."""
         goal, end = self.num_answers + num_answers, time.monotonic() + seconds
         while self.num_answers < goal:

@@ -40,7 +40,8 @@ def write_versions(directory):
 
 def serve(directory, runtime, *flags, **options):
     quiet = ("--log-requests-per-second", "0", "--serve", "tiny@1")
-    return RunningService(directory, runtime, *quiet, *flags, **options)
+    patient = ("--overload-wait-seconds", "30")  # a machine that stands still for a moment must not look like a flood
+    return RunningService(directory, runtime, *quiet, *patient, *flags, **options)
 
 
 def put_default(service, version):
@@ -60,6 +61,11 @@ def is_whole(service, num_workers=2):
         text = httpx.get(f"{service.url}/metrics", timeout=5).text
         return f"portcullis_workers_ready {num_workers}.0" in text and len(service.workers()) == num_workers
     return False
+
+
+def has_ended(pids):
+    """Whether none of the processes lives; one that nobody has waited for yet has no open files any more."""
+    return not any(Path(f"/proc/{pid}/fd").exists() for pid in pids)
 
 
 def jumping_clock(directory: Path) -> tuple[Path, dict[str, str]]:

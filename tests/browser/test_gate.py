@@ -84,7 +84,7 @@ def test_a_wrong_key_changes_nothing_and_the_right_one_applies_and_says_what_cha
         assert "(accept95) → " in page.locator(".outcome .done").inner_text()
         assert "(accept90)" in page.locator(".outcome .done").inner_text()
         assert httpx.get(gate_route).json()["operating_point"] == "accept90"
-        assert "(accept90)" in page.locator(".intro").inner_text()
+        page.locator(".gate .intro", has_text="(accept90)").wait_for()
         assert page.evaluate("localStorage.length") == 0
     finally:
         headers = {"authorization": f"Bearer {ADMIN_KEY}"}

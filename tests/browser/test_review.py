@@ -5,12 +5,24 @@ import zipfile
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.browser import colours
+from tests.hammer import eventually
 from tests.running import ADMIN_KEY
 from tests.service.pictures import encode
 
 pytestmark = pytest.mark.browser
+
+
+def is_settled(client):
+    """Whether every image that was answered has been kept, or not: no more will come while a test counts them."""
+    families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
+    answered, offered = (
+        sum(sample.value for sample in families[name].samples if sample.name.endswith("_total"))
+        for name in ("portcullis_predictions", "portcullis_review_items")
+    )
+    return offered >= answered
 
 
 @pytest.fixture
@@ -19,6 +31,7 @@ def review(open_console, console_service):
     with httpx.Client(base_url=console_service.url) as client:
         for image in colours.greys(4, seed=11):
             client.post("/v1/predict?model=colours", content=encode(image)).raise_for_status()
+        eventually(lambda: is_settled(client))
     console = open_console("review")
     console.page.get_by_role("button", name="Enter a key").click()
     console.give_key()

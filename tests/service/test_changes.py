@@ -28,7 +28,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(directory, tmp_path_factory):
-    flags = ("--watch-models-seconds", "0.2", "--log-requests-per-second", "0")
+    flags = ("--watch-models-seconds", "0.2", "--log-requests-per-second", "0", "--overload-wait-seconds", "30")
     with RunningService(directory, tmp_path_factory.mktemp("runtime"), *flags) as service:
         yield service
 
@@ -289,7 +289,7 @@ def test_a_shadow_is_compared_never_returned_and_promoted_with_one_call(client, 
     client.put("/v1/models/tiny/shadow", json={"version": 2, "share": 1.0}).raise_for_status()
     answered = _answers(client.get("/metrics").text, 2)
     with Hammer(service.url, SHARPNESS, 1) as hammer:
-        eventually(lambda: client.get("/v1/models/tiny").json()["shadow"]["num_images"] >= 50, 30)
+        eventually(lambda: client.get("/v1/models/tiny").json()["shadow"]["num_images"] >= 50)
     assert (set(hammer.versions), set(hammer.statuses), hammer.wrong) == ({1}, {200}, [])
     shadow = client.get("/v1/models/tiny").json()["shadow"]
     assert (shadow["version"], shadow["share"], shadow["num_failed"]) == (2, 1.0, 0)

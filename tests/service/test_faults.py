@@ -3,7 +3,6 @@
 bench/faults.py does the same for longer, and its figures are in docs/reliability.md.
 """
 
-import contextlib
 import json
 import os
 import shutil
@@ -16,8 +15,19 @@ import pytest
 
 from service.state import StateStore
 from tests import sabotage
-from tests.hammer import Hammer, eventually
-from tests.sabotage import ADMIN, DAY, SHARPNESS, fill, is_whole, jumping_clock, num_counted, put_default, serve
+from tests.hammer import PATIENCE_SECONDS, Hammer, eventually
+from tests.sabotage import (
+    ADMIN,
+    DAY,
+    SHARPNESS,
+    fill,
+    has_ended,
+    is_whole,
+    jumping_clock,
+    num_counted,
+    put_default,
+    serve,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -40,9 +50,9 @@ def test_workers_that_are_killed_cost_only_what_they_had_in_flight(directory, tm
         with Hammer(service.url, SHARPNESS, num_threads) as hammer:
             for kill in range(num_kills):
                 hammer.wait_for(50)
-                os.kill(service.workers()[kill % 2], signal.SIGKILL)
-                time.sleep(2)
-            eventually(lambda: is_whole(service))
+                victim = service.workers()[kill % 2]
+                os.kill(victim, signal.SIGKILL)
+                eventually(lambda gone=victim: gone not in service.workers() and is_whole(service))
             hammer.wait_for(50)
         counted = num_counted(service.runtime)
     assert (hammer.wrong, set(hammer.statuses), hammer.refused) == ([], {200}, 0)
@@ -97,12 +107,11 @@ def test_a_state_file_cut_short_at_every_byte_changes_nothing(directory, tmp_pat
             put_default(service, 1).raise_for_status()  # and it can be changed again
             put_default(service, 2).raise_for_status()
         assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+        workers = service.workers()
         os.kill(service.process.pid, signal.SIGKILL)
         service.process.wait()
         file.write_bytes(whole[: len(whole) // 2])
-        with contextlib.suppress(httpx.HTTPError):  # its workers drain by themselves
-            while httpx.get(f"{service.url}/healthz", timeout=1).status_code == 200:
-                time.sleep(0.05)
+        eventually(lambda: has_ended(workers))  # they drain by themselves
     with serve(directory, tmp_path / "runtime") as service:
         assert httpx.get(f"{service.url}/v1/models/tiny").json()["default_version"] == 2
 
@@ -165,7 +174,7 @@ def test_sigterm_in_the_middle_of_a_burst_loses_no_request_that_was_admitted(dir
     with serve(directory, tmp_path / "runtime") as service, Hammer(service.url, SHARPNESS, 8) as hammer:
         hammer.wait_for(100)
         service.process.send_signal(signal.SIGTERM)
-        assert service.process.wait(30) == 0
+        assert service.process.wait(PATIENCE_SECONDS) == 0
         eventually(lambda: hammer.refused > 0)
         hammer.stop()
     assert (hammer.wrong, set(hammer.statuses) - {200, 503}) == ([], set())

@@ -3,12 +3,12 @@
 import concurrent.futures
 import json
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,21 +16,13 @@ import pytest
 from service.errors import SettingsError
 from service.supervisor import bind
 from tests import tiny
+from tests.hammer import PATIENCE_SECONDS, eventually
 from tests.running import ADMIN_KEY, RunningService
+from tests.sabotage import has_ended
 from tests.service.pictures import RED, STRANGE
 
 pytestmark = pytest.mark.slow
 ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
-
-
-def eventually(claim, seconds=15.0):
-    """Ask again until a claim holds; the last answer decides."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if claim():
-            return True
-        time.sleep(0.05)
-    return claim()
 
 
 def thresholds(url, count=12):
@@ -52,24 +44,31 @@ def service(models, tmp_path_factory):
         yield service
 
 
-def test_a_changed_gate_reaches_every_worker_within_a_second_and_is_audited(service):
+def put_gate(service, **gate):
+    """Change the gate; the threshold in force, and how long the call took."""
     started = time.monotonic()
+    answer = httpx.put(f"{service.url}/v1/models/tiny/gate", json=gate, headers=ADMIN, timeout=30)
+    return answer.raise_for_status().json()["threshold"], time.monotonic() - started
+
+
+def test_a_changed_gate_is_every_workers_when_the_call_returns_and_is_audited(service):
     before = thresholds(service.url)
-    asking = time.monotonic() - started
-    answer = httpx.put(f"{service.url}/v1/models/tiny/gate", json={"operating_point": "accept80"}, headers=ADMIN)
-    changed_at = time.monotonic()
-    assert answer.json()["operating_point"] == "accept80"
-    expected = {answer.json()["threshold"]}
-    assert expected != before
-    assert eventually(lambda: thresholds(service.url) == expected)
-    assert time.monotonic() - changed_at <= 1 + 2 * asking  # a second, and the time that it takes to ask
+    expected, _ = put_gate(service, operating_point="accept80")
+    assert {expected} != before
+    assert thresholds(service.url) == {expected}
     entry = json.loads((service.runtime / "audit.jsonl").read_text().splitlines()[-1])
     assert entry.items() >= {"key": "tester", "action": "gate", "before": "accept95", "after": "accept80"}.items()
-    assert eventually(lambda: set(samples(service.url, "portcullis_gate_threshold").values()) == expected)
-    httpx.put(f"{service.url}/v1/models/tiny/gate", json={"threshold": -4.2}, headers=ADMIN)
-    assert eventually(lambda: thresholds(service.url) == {-4.2})
-    httpx.put(f"{service.url}/v1/models/tiny/gate", json={"operating_point": "accept95"}, headers=ADMIN)
-    assert eventually(lambda: thresholds(service.url) == before)
+    eventually(lambda: set(samples(service.url, "portcullis_gate_threshold").values()) == {expected})
+    put_gate(service, threshold=-4.2)
+    assert thresholds(service.url) == {-4.2}
+    put_gate(service, operating_point="accept95")
+    assert thresholds(service.url) == before
+
+
+def test_a_changed_gate_reaches_every_worker_within_a_second(service):
+    """The call waits for all workers. The quickest of several counts: the machine may stand still during one."""
+    took = [put_gate(service, operating_point=point)[1] for point in ("accept80", "accept95") * 4]
+    assert min(took) < 1
 
 
 def test_counters_add_up_over_workers_and_promtool_approves(service):
@@ -109,50 +108,35 @@ def test_too_many_bytes_pixels_or_files_are_413(service):
     assert (many.status_code, many.json()["error"]["code"]) == (413, "payload_too_large")
 
 
-def drip(url, data, seconds):
-    """Send one byte every 0.2 s; the answer's first line and how long the server kept the connection."""
-    host, port = url.removeprefix("http://").split(":")
-    started = time.monotonic()
-    with socket.create_connection((host, int(port)), timeout=seconds) as connection:
-        connection.settimeout(0.2)
-        received = b""
-        for position in range(len(data)):
-            if time.monotonic() - started > seconds:
-                break
-            try:
-                connection.send(data[position : position + 1])
-                part = connection.recv(4096)
-            except TimeoutError:
-                continue
-            except OSError:
-                break
-            if not part:
-                break
-            received += part
-        return received, time.monotonic() - started
+def drip(connection, data):
+    """Send a byte at a time until the server says something; what it says."""
+    for position in range(len(data)):
+        if select.select([connection], [], [], 0.1)[0]:  # never send to who has hung up: the answer would be lost
+            break
+        connection.send(data[position : position + 1])
+    return connection.recv(4096)
 
 
 @pytest.mark.parametrize(
-    "data", [b"POST /v1/predict HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 50, None], ids=["headers", "body"]
+    ("at_once", "in_drips"),
+    [
+        (b"POST /v1/predict HTTP/1.1\r\nHost: x\r\n", b"X: y\r\n" * 100),
+        (b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", b"x" * 900),
+    ],
+    ids=["headers", "body"],
 )
-def test_a_client_that_sends_a_byte_at_a_time_does_not_hold_a_slot_for_ever(service, data):
-    if data is None:
-        host, port = service.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
-            connection.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 10)
-            started = time.monotonic()
-            received = connection.recv(4096)
-            assert time.monotonic() - started < 6
-    else:
-        received, took = drip(service.url, data, 12)
-        assert took < 10
+def test_a_client_that_sends_a_byte_at_a_time_does_not_hold_a_slot_for_ever(service, at_once, in_drips):
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:
+        connection.sendall(at_once)
+        received = drip(connection, in_drips)  # all of it would take a minute or more; the limit is a second
     assert received.startswith(b"HTTP/1.1 408 ")
     assert b'"code":"request_timeout"' in received
 
 
 def test_what_is_not_http_is_refused_in_the_same_shape(service):
     host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:
         connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         received = connection.recv(4096)
     assert received.startswith(b"HTTP/1.1 400 ")
@@ -161,7 +145,7 @@ def test_what_is_not_http_is_refused_in_the_same_shape(service):
 
 def test_an_idle_connection_is_closed(service):
     host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         received = b"".join(iter(lambda: connection.recv(4096), b""))  # until the server closes
     assert received.startswith(b"HTTP/1.1 200 ")
@@ -176,10 +160,10 @@ def test_a_dead_worker_is_replaced_its_counts_stay_and_its_gauges_go(models, tmp
         victims = service.workers()
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
-        assert eventually(lambda: len(service.workers()) == 2 and not set(service.workers()) & set(victims))
-        assert eventually(lambda: httpx.get(f"{service.url}/readyz", timeout=30).status_code == 200)
+        eventually(lambda: len(service.workers()) == 2 and not set(service.workers()) & set(victims))
+        eventually(lambda: httpx.get(f"{service.url}/readyz", timeout=30).status_code == 200)
         assert samples(service.url, "portcullis_predictions_total") == counted
-        assert eventually(lambda: samples(service.url, "portcullis_workers_ready") == {"portcullis_workers_ready": 2.0})
+        eventually(lambda: samples(service.url, "portcullis_workers_ready") == {"portcullis_workers_ready": 2.0})
 
 
 def test_the_gate_survives_a_restart_and_sigterm_loses_no_request(models, tmp_path):
@@ -205,10 +189,8 @@ def test_the_gate_survives_a_restart_and_sigterm_loses_no_request(models, tmp_pa
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             clients = [pool.submit(ask) for _ in range(8)]
             eventually(lambda: sum(samples(service.url, "portcullis_predictions_total").values()) > 50)
-            started = time.monotonic()
             assert service.stop() == 0
-            assert time.monotonic() - started < 20
-            outcomes = [client.result(30) for client in clients]
+            outcomes = [client.result(PATIENCE_SECONDS) for client in clients]
         assert [problem for _, problem in outcomes if problem is not None] == []
         assert sum(answered for answered, _ in outcomes) > 50
     with RunningService(models, tmp_path) as service:
@@ -220,7 +202,7 @@ def test_a_worker_drains_when_its_supervisor_is_killed(models, tmp_path):
         workers = service.workers()
         service.process.kill()
         service.process.wait()
-        assert eventually(lambda: not any(Path(f"/proc/{pid}/fd").exists() for pid in workers), 20)
+        eventually(lambda: has_ended(workers))
 
 
 def test_keys_guard_predict_and_admin_routes(models, tmp_path):

@@ -15,6 +15,7 @@ from service.review import NoReview, ReviewQueue, review_of
 from service.review_store import Bounds, ReviewStore
 from service.settings import Settings
 from tests import tiny
+from tests.hammer import PATIENCE_SECONDS, eventually
 from tests.running import ADMIN_KEY, RunningService
 from tests.service.conftest import PREDICT_KEY
 from tests.service.pictures import RED, STRANGE, encode
@@ -41,12 +42,19 @@ class HeldStore(ReviewStore):
 
     def add(self, items):
         self.is_waiting.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(PATIENCE_SECONDS)
         return super().add(items)
 
 
 def queue_on(store, metrics, accept_sample=0.0, **options):
     return ReviewQueue(store, accept_sample, 10**6, metrics, **options)
+
+
+def finish(queue):
+    """Close, and wait for longer than a service that is told to stop would."""
+    queue.close()
+    queue._thread.join(PATIENCE_SECONDS)
+    assert not queue._thread.is_alive()
 
 
 def test_it_is_off_by_default():
@@ -59,7 +67,7 @@ def test_rejected_images_are_kept_and_accepted_ones_by_chance(tmp_path):
     for number in range(3):
         queue.offer(image(number), answer(verdict="accept", label=f"accepted {number}"))
     queue.offer(image(9), answer(verdict="reject", label="rejected"))
-    queue.close()
+    finish(queue)
     assert {row["label"] for row in queue.store.page({}, 10).rows} == {"accepted 0", "accepted 2", "rejected"}
     assert metrics.items("kept") == 3
 
@@ -68,12 +76,12 @@ def test_an_offer_returns_at_once_and_what_does_not_fit_is_dropped_and_counted(t
     metrics, store = Instruments(), HeldStore(tmp_path)
     queue = queue_on(store, metrics)
     queue.offer(image(0), answer())
-    assert store.is_waiting.wait(20)  # from now on the writer is stuck, and every offer must return all the same
+    assert store.is_waiting.wait(PATIENCE_SECONDS)  # now the writer is stuck, and every offer must return all the same
     for number in range(1, 101):
         queue.offer(image(number), answer())
     assert metrics.items("dropped") == 100 - review.MAX_WAITING_ITEMS
     store.go_on.set()
-    queue.close()
+    finish(queue)
     assert metrics.items("kept") == 1 + review.MAX_WAITING_ITEMS
 
 
@@ -82,19 +90,19 @@ def test_the_memory_that_waits_is_bounded(tmp_path, monkeypatch):
     metrics, store = Instruments(), HeldStore(tmp_path)
     queue = queue_on(store, metrics)
     queue.offer(image(0, 900), answer())
-    assert store.is_waiting.wait(20)
+    assert store.is_waiting.wait(PATIENCE_SECONDS)
     for number in range(1, 6):
         queue.offer(image(number, 300), answer())
     assert metrics.items("dropped") == 2
     store.go_on.set()
-    queue.close()
+    finish(queue)
 
 
 def test_an_image_that_could_never_be_kept_is_dropped(tmp_path):
     metrics = Instruments()
     queue = ReviewQueue(ReviewStore(tmp_path, Bounds(10, 500, 10**6)), 0.0, 500, metrics)
     queue.offer(image(0, 501), answer())
-    queue.close()
+    finish(queue)
     assert (metrics.items("dropped"), metrics.items("kept")) == (1, 0)
 
 
@@ -102,38 +110,28 @@ def test_a_fault_turns_it_off_with_a_metric_and_offers_go_on_returning(tmp_path)
     (tmp_path / "review").write_text("a file where the directory should be")
     metrics = Instruments()
     queue = queue_on(ReviewStore(tmp_path / "review", LARGE), metrics)
-    queue._thread.join(20)
+    queue._thread.join(PATIENCE_SECONDS)
     assert metrics.failed() == 1
     for number in range(200):
         queue.offer(image(number), answer())
     assert not queue._waiting
-    queue.close()
+    finish(queue)
 
 
 def test_metrics_tell_a_failure_while_writing(tmp_path):
     metrics, store = Instruments(), HeldStore(tmp_path)
     queue = queue_on(store, metrics)
     queue.offer(image(0), answer())
-    assert store.is_waiting.wait(20)
+    assert store.is_waiting.wait(PATIENCE_SECONDS)
     for file in tmp_path.glob("review.db*"):
         file.write_bytes(b"not a database" * 500)
     store.go_on.set()
-    queue._thread.join(20)
+    queue._thread.join(PATIENCE_SECONDS)
     assert (metrics.failed(), metrics.items("failed")) == (1, 1)
-    queue.close()
+    finish(queue)
 
 
 # -- through a real service ------------------------------------------------------------------------------------------
-
-
-def wait_for(condition):
-    """Ask until it is so; the writer works behind the requests."""
-    event = threading.Event()
-    for _ in range(400):
-        if found := condition():
-            return found
-        event.wait(0.05)
-    raise AssertionError("did not happen within 20 s")
 
 
 def strange(seed):
@@ -154,7 +152,7 @@ def test_rejected_images_appear_with_their_answers_are_labelled_and_exported(adm
     answers += [entry.answer for entry in admin.predict_batch(images[2:])]
     assert {answer.verdict for answer in answers} == {"reject"}
     admin.predict(RED)
-    wait_for(lambda: admin.review(state="open").num_items >= 4)
+    eventually(lambda: admin.review(state="open").num_items >= 4)
     items = {admin.review_image(item.id): item for item in admin.review_items(limit=2)}
     assert RED not in items
     for picture, said in zip(images, answers, strict=True):
@@ -228,9 +226,9 @@ def test_a_full_disk_turns_the_queue_off_and_answers_go_on(models, tmp_path):
         flags = ["--review-enabled", "--review-directory", str(disk / "review"), "--workers", "1"]
         with RunningService(models, tmp_path / "runtime", *flags) as service, Client(service.url, ADMIN_KEY) as client:
             noise = [_large_and_strange(seed) for seed in range(8)]
-            wait_for(lambda: [client.predict(picture) for picture in noise] and _failed(service.url) == 1.0)
+            eventually(lambda: [client.predict(picture) for picture in noise] and _failed(service.url) == 1.0)
             assert client.predict(STRANGE).verdict == "reject"
-            assert any("review queue is off" in line for line in service.lines)
+            eventually(lambda: any("review queue is off" in line for line in service.lines))
             assert client.review(limit=1).num_items >= 0  # what is there can still be looked at
     finally:
         subprocess.run(["umount", disk], check=True)

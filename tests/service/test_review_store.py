@@ -215,7 +215,7 @@ for i in range(20):
     workers = [
         subprocess.Popen([sys.executable, "-c", program, str(n), str(tmp_path), json.dumps(answer())]) for n in range(3)
     ]
-    assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+    assert [worker.wait(120) for worker in workers] == [0, 0, 0]
     store = ReviewStore(tmp_path, LARGE)
     assert store.page({}, 1).num_items == 50
     assert files(tmp_path) == sorted(row["id"] for row in kept(store))
