@@ -40,8 +40,7 @@ def write_versions(directory):
 
 def serve(directory, runtime, *flags, **options):
     quiet = ("--log-requests-per-second", "0", "--serve", "tiny@1")
-    patient = ("--overload-wait-seconds", "30")  # a machine that stands still for a moment must not look like a flood
-    return RunningService(directory, runtime, *quiet, *patient, *flags, **options)
+    return RunningService(directory, runtime, *quiet, *flags, **options)
 
 
 def put_default(service, version):
