@@ -1,150 +1,208 @@
 """How often the drift alarm is wrong, and how soon it is right: every figure of docs/drift.md.
 
-python -m bench.drift            all of it, some fifteen minutes on one core
-python -m bench.drift --quick    a tenth of the images, for a look
-python -m bench.drift --bundle models/NAME/VERSION    with the scores of a real model too, from its manifest
+python -m bench.drift            all of it: writes bench/results/drift.json and the tables of docs/drift.md
+python -m bench.drift --quick    a tenth of the runs, for a look; writes nothing
+
+Real scores come from bench.drift_scores; --scores names another file of them.
 """
 
 import argparse
+import json
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from bench import drift_document
+from bench.drift_document import Table
+from bench.drift_scores import SCORES
 from bench.drift_streams import (
-    FASHION_MNIST,
+    RealScores,
     Source,
     drawn_from,
     edge_of_the_null,
-    fashion_scores,
     images_to_alarm,
     images_to_false_alarm,
     images_until_alarm_ends,
     images_until_frozen_is_seen,
+    load_scores,
     new_detector,
     normal_scores,
     num_false_alarms,
+    p_values,
+    resampled_from,
     tnr_at_tpr95,
     unlucky_sets,
 )
 from service.gate import rejected_share_bound
-from service.rings import RingReader, RingWriter, find_rings, model_key, read_window, ring_path
+from service.rings import RingReader, RingWriter, find_rings, model_key, read_recent, ring_path
+
+NUM_STREAMS = 200
+STREAM_IMAGES = 200_000
+NUM_RUNS = 1000
+MANY_IMAGES = 10_000_000
+NUM_SETS, NUM_WORST_SETS, NUM_CANDIDATE_SETS = 10, 5, 5000
+THRESHOLDS = (1e4, 1e6)
+SHARES = (0.1, 0.2, 0.3, 1.0)
 
 
-def print_false_alarms(random: Generator, sources: dict[str, Source], num_streams: int, cap: int) -> None:
-    print(f"\n### Images to the first false alarm, n = 1000, {num_streams} streams, each its own set\n")
-    print("| stream | A | cap | streams with an alarm | mean images, at least |\n| --- | --- | --- | --- | --- |")
-    for name, source in sources.items():
-        cap_here = cap if source is normal_scores else 20_000  # as many real images as there are
-        runs = [images_to_false_alarm(random, source, 1000, 1e4, cap_here) for _ in range(num_streams)]
-        print(f"| {name} | 10,000 | {cap_here:,} | {sum(run < cap_here for run in runs)} | {np.mean(runs):,.0f} |")
-    runs = []
-    for _ in range(num_streams):
-        detector = new_detector(np.arange(1000.0), 1e4)
-        while detector.alarm_raised_at is None:
-            detector.update(edge_of_the_null(random, detector, 2000))
-        runs.append(detector.alarm_raised_at)
-    print(f"| at the edge of the null | 10,000 | none | {num_streams} | {np.mean(runs):,.0f} |")
+def false_alarms(random: Generator, real: RealScores, factor: int) -> Table:
+    """Undrifted streams until the first alarm, or until they have been watched for long enough."""
+    rows, cap = [], STREAM_IMAGES // factor
+    resampled = resampled_from(real.inside)
+    for name, source in (("simulated", normal_scores), (f"real scores of {real.bundle}", resampled)):
+        runs = [images_to_false_alarm(random, source, 1000, 1e4, cap) for _ in range(NUM_STREAMS)]
+        rows.append([name, "1000", f"{cap:,}", _count_alarms(runs, cap), _mean(runs)])
+    runs = [_first_alarm(random, real) for _ in range(NUM_STREAMS)]
+    name = f"test images of {real.bundle}, each once, the bundle's own calibration scores"
+    cap = len(real.inside)
+    rows.append([name, str(len(real.calibration)), f"{cap:,}", _count_alarms(runs, cap), _mean(runs)])
+    runs = [_run_at_the_edge(random) for _ in range(NUM_STREAMS)]
+    rows.append(["at the edge of the null", "1000", "to the alarm", str(NUM_STREAMS), _mean(runs)])
+    return Table(("stream", "n", "watched for", "streams with an alarm", "mean images, at least"), rows)
 
 
-def print_ten_million(random: Generator, num_sets: int, num_images: int) -> None:
-    print(f"\n### {num_images:,} undrifted images, n = 1000\n")
-    print("| calibration sets | A | alarms, by set | promised mean at most |\n| --- | --- | --- | --- |")
-    unlucky = unlucky_sets(random, 1000, 5000)
-    for name, sets in (
-        (f"{num_sets} at random", [random.random(1000) for _ in range(num_sets)]),
-        ("the 5 worst of 5000", unlucky[:5]),
-    ):
-        for threshold in (1e4, 1e6):
-            alarms = sorted(num_false_alarms(random, calibration, threshold, num_images) for calibration in sets)
-            print(f"| {name} | {threshold:,.0f} | {', '.join(map(str, alarms))} | {num_images / threshold:,.0f} |")
-    print(f"\nOf 5000 sets {len(unlucky) / 5000:.1%} have a true share above a bound (promised: at most 2 %).")
+def _first_alarm(random: Generator, real: RealScores) -> int:
+    detector = new_detector(real.calibration, 1e4)
+    detector.update(p_values(random.permutation(real.inside), real.calibration))
+    return detector.alarm_raised_at or len(real.inside)
 
 
-def print_delays(random: Generator, sources: dict[str, Source], num_runs: int) -> None:
-    print(f"\n### Images from the turn to the alarm, {num_runs} runs, 500 undrifted images before\n")
-    print("| scores | outside | n | A | within 300 | median | 95 of 100 within |\n" + "| --- " * 7 + "|")
-    for name, source in sources.items():
-        for outside_share in (0.1, 0.2, 0.3, 1.0):
-            for n in (1000, 5000):
-                for threshold in (1e4, 1e6):
-                    runs = [images_to_alarm(random, source, n, threshold, outside_share) for _ in range(num_runs)]
-                    within, late = np.mean(np.array(runs) <= 300), np.quantile(runs, 0.95)
-                    late_text = f"{late:.0f}" if late <= 3000 else "over 3000"
-                    print(
-                        f"| {name} | {outside_share:.0%} | {n} | {threshold:,.0f} | {within:.1%} | "
-                        f"{np.median(runs):.0f} | {late_text} |"
-                    )
+def _run_at_the_edge(random: Generator) -> int:
+    detector = new_detector(np.arange(1000.0), 1e4)
+    while detector.alarm_raised_at is None:
+        detector.update(edge_of_the_null(random, detector, 2000))
+    return detector.alarm_raised_at
 
 
-def print_frozen(random: Generator) -> None:
-    print("\n### A frozen camera: one p-value for ever; images to the alarm, over 1000 p-values\n")
-    print("| n | A | soonest | latest |\n| --- | --- | --- | --- |")
-    for n in (100, 1000, 5000):
-        for threshold in (1e4, 1e6):
-            p_grid = np.unique(np.ceil(np.linspace(0.001, 1, 1000) * (n + 1)) / (n + 1))
-            runs = [images_until_frozen_is_seen(p, n, threshold) for p in p_grid]
-            print(f"| {n} | {threshold:,.0f} | {min(runs)} | {max(runs)} |")
+def _count_alarms(runs: list[int], cap: int) -> str:
+    return str(sum(run < cap for run in runs))
+
+
+def _mean(runs: list[int]) -> str:
+    return f"{np.mean(runs):,.0f}"
+
+
+def delays(random: Generator, real: RealScores, factor: int) -> Table:
+    """Images from the moment that a stream turns until the alarm."""
+    rows = []
+    for share in SHARES:
+        for n in (1000, 5000):
+            rows += _delay_rows(random, ["simulated, 60.0 %", f"{share:.0%}", str(n)], normal_scores, n, share, factor)
+    for name, outside in real.outside.items():
+        title = f"{name}, {100 * tnr_at_tpr95(real.inside, outside):.1f} %"
+        source = drawn_from(real.inside, outside)
+        rows += _delay_rows(random, [title, "20%", "1000"], source, 1000, 0.2, factor)
+        rows += _delay_rows(random, [title, "20%", "the bundle's"], source, real.calibration, 0.2, factor)
+    head = ("scores, TNR@TPR95", "outside", "n", "A", "within 300", "median", "95 of 100 within")
+    return Table(head, rows)
+
+
+def _delay_rows(
+    random: Generator, start: list[str], source: Source, calibration: Any, share: float, factor: int
+) -> Iterable[list[str]]:
+    for threshold in THRESHOLDS:
+        runs = [images_to_alarm(random, source, calibration, threshold, share) for _ in range(NUM_RUNS // factor)]
+        within, late = np.mean(np.array(runs) <= 300), np.quantile(runs, 0.95)
+        late_text = f"{late:.0f}" if late <= 3000 else "over 3000"
+        median = np.median(runs)
+        median_text = f"{median:.0f}" if median <= 3000 else "over 3000"
+        yield [*start, f"{threshold:,.0f}", f"{within:.1%}", median_text, late_text]
+
+
+def frozen(random: Generator, real: RealScores, factor: int) -> Table:
+    """One image for ever: images to the alarm, the soonest and the latest over many p-values."""
+    rows = []
+    everything = np.concatenate([real.inside, *real.outside.values()])
+    of_real = np.unique(p_values(everything, real.calibration))[::factor]
+    steps = np.linspace(0.001, 1, 1000)
+    grids = [(str(n), n, np.unique(np.ceil(steps * (n + 1)) / (n + 1))) for n in (100, 1000, 5000)]
+    grids.append((f"{real.bundle}'s, every real image", len(real.calibration), of_real))
+    for name, n, grid in grids:
+        for threshold in THRESHOLDS:
+            runs = [images_until_frozen_is_seen(p, n, threshold) for p in grid]
+            rows.append([name, f"{threshold:,.0f}", str(min(runs)), str(max(runs))])
+    return Table(("n", "A", "soonest", "latest"), rows)
+
+
+def after_a_drift(random: Generator, real: RealScores, factor: int) -> Table:
+    """How long an alarm outlasts its cause."""
     ends = [images_until_alarm_ends(random, 1000, 1e6, 20_000) for _ in range(20)]
-    print(
-        f"\nAfter 20,000 images with 20 % outside the alarm (A = 1,000,000, n = 1000) ends within {max(ends)} images."
-    )
+    head = ("after 20,000 images with 20 % outside, n = 1000, A = 1,000,000, 20 runs", "images until the alarm ends")
+    return Table(head, [["median", f"{np.median(ends):.0f}"], ["latest", str(max(ends))]])
 
 
-def print_costs(random: Generator) -> None:
-    print("\n### Costs\n\n| what | time |\n| --- | --- |")
+def many_images(random: Generator, real: RealScores, factor: int) -> Table:
+    """Alarms on very many undrifted images, the detector reset after each."""
+    rows, num_images = [], MANY_IMAGES // factor
+    unlucky = unlucky_sets(random, 1000, NUM_CANDIDATE_SETS)
+    for name, sets in (
+        (f"{NUM_SETS} at random", [random.random(1000) for _ in range(NUM_SETS)]),
+        (f"the {NUM_WORST_SETS} worst of {NUM_CANDIDATE_SETS}", unlucky[:NUM_WORST_SETS]),
+    ):
+        for threshold in THRESHOLDS:
+            alarms = sorted(num_false_alarms(random, calibration, threshold, num_images) for calibration in sets)
+            promised = f"{num_images / threshold:,.0f}"
+            rows.append([name, f"{threshold:,.0f}", f"{num_images:,}", ", ".join(map(str, alarms)), promised])
+    share = f"{len(unlucky) / NUM_CANDIDATE_SETS:.1%}"
+    rows.append([f"of {NUM_CANDIDATE_SETS}, those with a true share above a bound", "any", "none", share, "2 %"])
+    return Table(("calibration sets", "A", "images a set", "alarms, by set", "promised at most"), rows)
+
+
+def costs(random: Generator, real: RealScores, factor: int) -> Table:
+    """Processor time: other work on the machine does not count, though it slows memory and caches."""
     rejected_share_bound.cache_clear()
     calibration, uniform = random.normal(size=10_000), random.random(1_000_000)
     detector, seconds = _timed(lambda: new_detector(calibration, 1e6))
-    print(f"| new detector, n = 10,000 | {seconds * 1e3:.1f} ms |")
+    rows = [["new detector, n = 10,000", f"{seconds * 1e3:.1f} ms"]]
     for chunk in (100, 1000, 10_000):
         chunks = uniform.reshape(-1, chunk)[: 200_000 // chunk]
         _, seconds = _timed(lambda chunks=chunks: [detector.update(values) for values in chunks])
-        print(f"| evidence, one image in chunks of {chunk:,} | {seconds / chunks.size * 1e6:.2f} µs |")
+        rows.append([f"evidence, one image in chunks of {chunk:,}", f"{seconds / chunks.size * 1e6:.2f} µs"])
     with tempfile.TemporaryDirectory() as directory:
         writer, key = RingWriter(ring_path(Path(directory), 0)), model_key("tiny", 1)
         _, seconds = _timed(lambda: [writer.append(key, 1e9, 0.5, 0.5, 1, False) for _ in range(200_000)])
-        print(f"| ring, append | {seconds / 200_000 * 1e6:.2f} µs |")
+        rows.append(["ring, append", f"{seconds / 200_000 * 1e6:.2f} µs"])
         reader = RingReader(ring_path(Path(directory), 0))
-        print(f"| ring, since, nothing new | {_timed(lambda: reader.since(200_001))[1] * 1e3:.1f} ms |")
-        print(f"| ring, since, all 65,536 new | {_timed(lambda: reader.since(1))[1] * 1e3:.1f} ms |")
-        seconds = _timed(lambda: read_window(find_rings(Path(directory)), key, 10_000))[1]
-        print(f"| window of 10,000 from one ring | {seconds * 1e3:.1f} ms |")
+        for name, work in (
+            ("ring, since, nothing new", lambda: reader.since(200_001)),
+            ("ring, since, all 65,536 new", lambda: reader.since(1)),
+            ("window of 10,000 from one ring", lambda: read_recent(find_rings(Path(directory)), key, 10_000)),
+        ):
+            rows.append([name, f"{_timed(work)[1] * 1e3:.1f} ms"])
+    return Table(("what", "time"), rows)
 
 
-def _timed(work):
-    start = time.process_time()  # the processor's: other work on the machine does not count
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.process_time()
     result = work()
     return result, time.process_time() - start
+
+
+SEEDS = {costs: 0, false_alarms: 20220505, delays: 20220506, frozen: 0, after_a_drift: 20220507, many_images: 1}
+"""A seed of its own for each: one measurement can change without moving the others."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--scores", type=Path)
+    parser.add_argument("--scores", type=Path, default=SCORES)
     arguments = parser.parse_args()
-    factor = 10 if arguments.quick else 1
-    random = np.random.default_rng(20220505)
-    pools = {}
-    if FASHION_MNIST.is_dir():
-        pools["Fashion-MNIST, noisy sensor"] = fashion_scores()
-    if arguments.scores:
-        with np.load(arguments.scores) as file:
-            pools[arguments.scores.stem] = file["inside"].astype(np.float64), file["outside"].astype(np.float64)
-    sources: dict[str, Source] = {"simulated, TNR@TPR95 60.0%": normal_scores}
-    endless = dict(sources)  # those with images enough to wait for a false alarm
-    for name, (inside, outside) in pools.items():
-        title = f"{name}, TNR@TPR95 {tnr_at_tpr95(inside, outside):.1%}"
-        sources[title] = drawn_from(inside, outside)
-        if len(inside) >= 21_000:
-            endless[title] = sources[title]
-    print_costs(random)
-    print_false_alarms(random, endless, 200, 200_000 // factor)
-    print_delays(random, sources, 1000 // factor)
-    print_frozen(random)
-    print_ten_million(np.random.default_rng(1), 10, 10_000_000 // factor)  # its own seed: it is the longest
+    real, started = load_scores(arguments.scores), time.monotonic()
+    tables = {}
+    for measure, seed in SEEDS.items():
+        table = measure(np.random.default_rng(seed), real, 10 if arguments.quick else 1)
+        tables[measure.__name__] = table
+        print(f"\n### {measure.__name__.replace('_', ' ')}\n\n{table.markdown()}", flush=True)
+    if not arguments.quick:
+        content = {"bundle": real.bundle, "seconds": round(time.monotonic() - started)}
+        content["tables"] = {name: table._asdict() for name, table in tables.items()}
+        drift_document.RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        drift_document.write()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Streams of scores, undrifted and drifted, and how a detector fares on them. For bench.drift and the tests."""
 
-import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from service.bundle import CalibrationScores
 from service.evidence import Detector
 
-FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-NOISE = 65  # grey levels: gives a TNR@TPR95 of about 0.63
 SHIFT = 1.6449 + 0.2533  # of one normal score against another, in deviations: TNR@TPR95 is 0.6
 
 Scores = NDArray[np.float64]
@@ -25,25 +23,32 @@ def normal_scores(random: Generator, num_inside: int, num_outside: int) -> tuple
     return random.normal(size=num_inside), random.normal(size=num_outside) - SHIFT
 
 
-def fashion_scores(directory: Path = FASHION_MNIST) -> tuple[Scores, Scores]:
-    """Real images: what 30 principal components leave of clothes at 14 x 14, and of the same with a noisy sensor.
+class RealScores(NamedTuple):
+    """Scores of images that a bundle was neither trained nor calibrated on, and its own calibration scores."""
 
-    10,000 images give the components; the scores are of 25,000 others as they are and 25,000 with noise.
-    """
-    packed = gzip.decompress((directory / "train-images-idx3-ubyte.gz").read_bytes())
-    images = np.frombuffer(packed, np.uint8, offset=16).reshape(60_000, 14, 2, 14, 2).mean((2, 4), dtype=np.float32)
-    images = images.reshape(60_000, -1)
-    noise = np.random.default_rng(0).normal(0, NOISE, (25_000, images.shape[1]))
-    centre = _unit(images[:10_000]).mean(axis=0)
-    _, vectors = np.linalg.eigh(np.cov((_unit(images[:10_000]) - centre).T))
-    basis = vectors[:, -30:]
-    noisy = np.clip(images[35_000:] + noise, 0, 255)
-    return _familiarity(images[10_000:35_000], centre, basis), _familiarity(noisy, centre, basis)
+    bundle: str
+    calibration: Scores
+    inside: Scores
+    outside: dict[str, Scores]
+
+
+def load_scores(file: Path) -> RealScores:
+    """What bench.drift_scores wrote."""
+    with np.load(file) as content:
+        arrays = {name: content[name].astype(np.float64) for name in content if name != "bundle"}
+        bundle = str(content["bundle"])
+    outside = {name.removeprefix("outside_"): arrays[name] for name in arrays if name.startswith("outside_")}
+    return RealScores(bundle, arrays["calibration"], arrays["inside"], outside)
+
+
+def resampled_from(inside: Scores) -> Source:
+    """Independent draws with replacement: the real scores are taken for all there are, so a stream may be long."""
+    return lambda random, num_inside, num_outside: (random.choice(inside, num_inside), np.empty(num_outside))
 
 
 def drawn_from(inside: Scores, outside: Scores) -> Source:
     """Draws from the scores of real images, of inside ones each at most once: as fresh as new ones."""
-    needed = 5000 + 500 + 3000
+    needed = 1000 + 500 + 3000
     if len(inside) < needed:
         raise ValueError(f"expected the scores of at least {needed} inside images, got {len(inside)}")
 
@@ -79,19 +84,30 @@ def images_to_false_alarm(random: Generator, source: Source, n: int, threshold: 
 
 
 def images_to_alarm(
-    random: Generator, source: Source, n: int, threshold: float, outside_share: float, num_before: int = 500
+    random: Generator,
+    source: Source,
+    calibration: int | Scores,
+    threshold: float,
+    outside_share: float,
+    num_before: int = 500,
 ) -> int:
-    """Images from the moment a stream turns until the alarm; 10,000 where there is none in 3000."""
+    """Images from the moment a stream turns until the alarm; 10,000 where there is none in 3000.
+
+    The calibration scores are given, or so many are drawn anew.
+    """
     is_outside = random.random(3000) < outside_share
-    inside, outside = source(random, n + num_before + int((~is_outside).sum()), int(is_outside.sum()))
-    detector = new_detector(inside[:n], threshold)
-    detector.update(p_values(inside[n : n + num_before], inside[:n]))
+    n = calibration if isinstance(calibration, int) else 0
+    drawn, outside = source(random, n + num_before + int((~is_outside).sum()), int(is_outside.sum()))
+    reference = drawn[:n] if isinstance(calibration, int) else calibration
+    inside = drawn[n:]
+    detector = new_detector(reference, threshold)
+    detector.update(p_values(inside[:num_before], reference))
     if detector.alarm_raised_at is not None:  # a false alarm before the turn must not count as a find
         detector.reset()
     num_images, turned = detector.num_images, np.empty(len(is_outside))
-    turned[is_outside], turned[~is_outside] = outside, inside[n + num_before :]
+    turned[is_outside], turned[~is_outside] = outside, inside[num_before:]
     for start in range(0, len(turned), 300):
-        detector.update(p_values(turned[start : start + 300], inside[:n]))
+        detector.update(p_values(turned[start : start + 300], reference))
         if detector.alarm_raised_at is not None:
             return detector.alarm_raised_at - num_images
     return 10_000
@@ -148,12 +164,3 @@ def unlucky_sets(random: Generator, n: int, num_sets: int) -> list[Scores]:
         excesses.append((float(((shares - events.bounds) / spread).max()), ordered))
     excesses.sort(key=lambda pair: -pair[0])
     return [ordered for excess, ordered in excesses if excess > 0]
-
-
-def _unit(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    return images / np.linalg.norm(images, axis=1, keepdims=True)
-
-
-def _familiarity(images: NDArray[np.float32], centre: NDArray[np.float32], basis: NDArray[np.float32]) -> Scores:
-    rest = _unit(images) - centre
-    return -np.linalg.norm(rest - (rest @ basis) @ basis.T, axis=1).astype(np.float64)

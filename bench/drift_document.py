@@ -1,0 +1,35 @@
+"""Puts the tables of bench/results/drift.json into docs/drift.md, so that no figure there is typed by hand."""
+
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+RESULTS = Path(__file__).parent / "results" / "drift.json"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "drift.md"
+
+
+class Table(NamedTuple):
+    """Cells as they are shown."""
+
+    head: tuple[str, ...]
+    rows: list[list[str]]
+
+    def markdown(self) -> str:
+        lines = [self.head, ["---"] * len(self.head), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def with_tables(text: str, results: str) -> str:
+    """The document with every measured table in its marked place; each must have one."""
+    for name, content in json.loads(results)["tables"].items():
+        marked = re.compile(rf"(<!-- {name}: measured -->\n).*?(<!-- end -->)", re.DOTALL)
+        if len(marked.findall(text)) != 1:
+            raise ValueError(f"expected one place marked for the table {name} in docs/drift.md")
+        table = Table(**content).markdown() + "\n"
+        text = marked.sub(lambda match, table=table: match[1] + table + match[2], text)
+    return text
+
+
+def write() -> None:
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), RESULTS.read_text()))
