@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import contenders, load, network, raw_engine
+from bench import bookkeeping, contenders, load, network, raw_engine
 
 CONNECTIONS = (1, 8, 32, 64)
 RESULTS = Path(__file__).parent / "results"
@@ -47,6 +47,7 @@ def measure(directory: Path, seconds: float, rounds: int, num_requests: int) -> 
         "rounds": found,
         "median": _medians(found),
         "overload": _overload(directory, body, seconds),
+        "bookkeeping": _bookkeeping(bundle, found, cores),
         "memory": _memory(directory, body, num_requests),
         "start_seconds": _start_seconds(directory),
     }
@@ -73,13 +74,20 @@ def _round(directory: Path, bundle: Path, body: Path, cores: int, best: int, sec
     return row
 
 
+def _bookkeeping(bundle: Path, rounds: list[dict[str, float]], cores: int) -> dict[str, float]:
+    """Gate, metrics, score ring and log, of all the time that a request takes when the service is full."""
+    seconds = bookkeeping.seconds_a_request(bundle)
+    whole = cores / statistics.median(row["requests_per_second_64"] for row in rounds)
+    return {"seconds": seconds, "share": seconds / whole}
+
+
 def _overload(directory: Path, body: Path, seconds: float) -> dict[str, float]:
     """Four times the load that it can hold."""
     with contenders.portcullis(directory / "models") as (url, process):
         unloaded = load.run(f"{url}/v1/predict", body, 1, seconds)
         full = load.run(f"{url}/v1/predict", body, 64, seconds)
         before = max(map(contenders.resident_bytes, contenders.children(process)))
-        flood = load.run(f"{url}/v1/predict", body, 400, 2 * seconds, rate=4 * full.requests_per_second)
+        flood = load.run_at(4 * full.requests_per_second, f"{url}/v1/predict", body, 400, 2 * seconds)
         after = max(map(contenders.resident_bytes, contenders.children(process)))
     return {
         "offered_over_capacity": (flood.num_ok + flood.num_refused) / (2 * seconds) / full.requests_per_second,
@@ -137,6 +145,8 @@ def table(results: dict[str, Any]) -> str:
         f"p50 at 1 connection over one raw image: {median['p50_1_over_raw']:.2f}",
         f"overload ({flood['offered_over_capacity']:.1f}x): admitted p99 {_milliseconds(flood['admitted_p99'])} ms, "
         f"{flood['admitted_p99_over_unloaded']:.1f}x unloaded; refused p99 {_milliseconds(flood['refused_p99'])} ms",
+        f"gate, metrics and log: {1e6 * results['bookkeeping']['seconds']:.0f} µs a request, "
+        f"{100 * results['bookkeeping']['share']:.1f} % of it at 64 connections",
         f"memory of a worker {memory['resident_after'] / 2**20:.0f} MB, "
         f"growth {100 * memory['growth']:.1f} % over {memory['requests']} requests",
         f"ready after {results['start_seconds']:.1f} s",

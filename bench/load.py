@@ -3,10 +3,13 @@
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+CONNECTIONS_A_CLIENT = 20
 
 
 @dataclass(frozen=True)
@@ -31,19 +34,48 @@ def require() -> None:
         raise SystemExit("the benchmark needs h2load: apt-get install nghttp2-client")
 
 
-def run(
-    url: str, body: Path, connections: int, seconds: float, content_type: str = "image/png", rate: float | None = None
+def run(url: str, body: Path, connections: int, seconds: float, content_type: str = "image/png") -> Load:
+    """Closed loop: a connection sends again once it is answered."""
+    return _together([["-c", str(connections)]], url, body, connections, seconds, content_type)
+
+
+def run_at(
+    rate: float, url: str, body: Path, connections: int, seconds: float, content_type: str = "image/png"
 ) -> Load:
-    """Closed loop: a connection sends again once it is answered; with `rate`, at most so many a second in all."""
+    """So many requests a second, answered or not, spread over time.
+
+    h2load lets all its connections send at the same instant, again and again. Many small ones that start one after the
+    other come nearer to clients that know nothing of each other.
+    """
+    per_client = ["-c", str(CONNECTIONS_A_CLIENT), "--rps", str(rate / connections)]
+    clients = [per_client] * max(1, connections // CONNECTIONS_A_CLIENT)
+    return _together(clients, url, body, connections, seconds, content_type, CONNECTIONS_A_CLIENT / rate)
+
+
+def _together(
+    clients: list[list[str]],
+    url: str,
+    body: Path,
+    connections: int,
+    seconds: float,
+    content_type: str,
+    pause: float = 0,
+) -> Load:
+    """Run h2load once for each of `clients`, `pause` seconds apart, and add up what they saw."""
     with tempfile.TemporaryDirectory() as directory:
-        log = Path(directory) / "log"
-        command = ["h2load", "--h1", "-t", "1", "-c", str(connections), "--warm-up-time", "1"]
-        command += ["-D", f"{round(1000 * seconds)}ms"]
-        command += ["-d", str(body), "-H", f"content-type: {content_type}", "--log-file", str(log)]
-        if rate is not None:
-            command += ["--rps", str(rate / connections)]
-        subprocess.run([*command, url], check=True, capture_output=True, timeout=60 + 3 * seconds)
-        return summarise(np.loadtxt(log, dtype=np.int64, ndmin=2), connections, seconds)
+        logs = [Path(directory) / str(index) for index in range(len(clients))]
+        shared = ["--h1", "-t", "1", "--warm-up-time", "1", "-D", f"{round(1000 * seconds)}ms", "-d", str(body)]
+        processes = []
+        for flags, log in zip(clients, logs, strict=True):
+            command = ["h2load", *shared, *flags, "-H", f"content-type: {content_type}", "--log-file", str(log), url]
+            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+            time.sleep(pause)
+        for process in processes:
+            _, problem = process.communicate(timeout=60 + 3 * seconds)
+            if process.returncode:
+                raise RuntimeError(f"h2load failed: {problem}")
+        rows = [np.loadtxt(log, dtype=np.int64, ndmin=2) for log in logs if log.stat().st_size]
+    return summarise(np.concatenate(rows), connections, seconds)
 
 
 def summarise(rows: np.ndarray, connections: int, seconds: float) -> Load:

@@ -24,6 +24,7 @@ Item = TypeVar("Item")
 Prepared = TypeVar("Prepared")
 Row = TypeVar("Row")
 
+DROP_REASONS = ("queue_full", "client_gone", "deadline")
 SWEEP_SECONDS = 0.05
 
 

@@ -14,7 +14,7 @@ def load_of(settings: Settings, on_gpu: bool) -> Load:
         inline = 0 if on_gpu else 65536
     return Load(
         limits=Limits(
-            max_batch=settings.max_batch or (64 if on_gpu else 4),
+            max_batch=settings.max_batch or (64 if on_gpu else 8),
             queue_capacity=settings.queue_capacity,
             overload_wait_seconds=settings.overload_wait_seconds,
         ),

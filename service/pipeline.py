@@ -15,7 +15,7 @@ import numpy as np
 
 from service import gate
 from service.admission import Limits
-from service.batcher import Batcher, Job
+from service.batcher import DROP_REASONS, Batcher, Job
 from service.bundle import Bundle, Manifest
 from service.engine import Engine
 from service.gate import Gate, Verdict
@@ -216,7 +216,7 @@ class _Observer:
         self._decode, self._queue, self._inference, self._total = (
             observer(metrics.stage_seconds.labels(stage)) for stage in ("decode", "queue", "inference", "total")
         )
-        self._shed = metrics.shed
+        self._shed = {reason: metrics.shed.labels(reason) for reason in DROP_REASONS}
 
     def prediction(self, prediction: Prediction, total_seconds: float) -> None:
         self._verdicts[prediction.verdict].inc()
@@ -229,7 +229,7 @@ class _Observer:
         self._total(total_seconds)
 
     def drop(self, reason: str) -> None:
-        self._shed.labels(reason).inc()
+        self._shed[reason].inc()
 
 
 def _top(row: Row, top_k: int) -> Top:

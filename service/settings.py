@@ -84,7 +84,7 @@ class Settings(BaseModel):
 
     # -- batching and load -------------------------------------------------------------------------------------------
     max_batch: AutoCount = 0
-    """Images in one engine run at the most; auto: 4 on CPU, 64 on GPU."""
+    """Images in one engine run at the most; auto: 8 on CPU, 64 on GPU."""
     queue_capacity: int = Field(128, ge=1)
     """Images allowed to wait in one worker; beyond this, 503."""
     overload_wait_seconds: float = Field(0.01, gt=0)

@@ -41,6 +41,7 @@ class Front:
         self._log = context.request_log
         self._tracing = context.tracing
         self._counters: dict[tuple[str, str, int], Any] = {}
+        self._errors: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,8 +73,11 @@ class Front:
         if key not in self._counters:
             self._counters[key] = self._metrics.http_requests.labels(route, method, str(exchange.status))
         self._counters[key].inc()
-        if exchange.error_code is not None:
-            self._metrics.errors.labels(exchange.error_code).inc()
+        code = exchange.error_code
+        if code is not None:
+            if code not in self._errors:
+                self._errors[code] = self._metrics.errors.labels(code)
+            self._errors[code].inc()
         if route not in _QUIET_ROUTES:
             is_logged = self._log.is_due()
             if is_logged or self._tracing is not None:
