@@ -6,8 +6,10 @@ bounded, and while more is offered than served only what will be answered soon i
 """
 
 import asyncio
+import contextlib
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +28,7 @@ Row = TypeVar("Row")
 
 DROP_REASONS = ("queue_full", "client_gone", "deadline")
 SWEEP_SECONDS = 0.05
+NICENESS = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +111,7 @@ class Batcher(Generic[Item, Prepared, Row]):
     # -- the engine's thread -----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        _step_back()
         while jobs := self._take():
             try:
                 self._run_batch(jobs)
@@ -210,3 +214,9 @@ class Batcher(Generic[Item, Prepared, Row]):
                 if not job.future.done():
                     self._on_drop("deadline")
                     job.future.set_exception(DeadlineExceeded("no answer within the deadline"))
+
+
+def _step_back() -> None:
+    """Let this thread give way to the event loop on a busy core: a refusal that waits for a batch comes too late."""
+    with contextlib.suppress(OSError, AttributeError):  # another system, where threads have no priority of their own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -87,7 +87,7 @@ class Settings(BaseModel):
     """Images in one engine run at the most; auto: 8 on CPU, 64 on GPU."""
     queue_capacity: int = Field(128, ge=1)
     """Images allowed to wait in one worker; beyond this, 503."""
-    overload_wait_seconds: float = Field(0.01, gt=0)
+    overload_wait_seconds: float = Field(0.004, gt=0)
     """While more is offered than can be served, a request is admitted only if it waits no longer than this."""
     deadline_seconds: float = Field(10.0, gt=0)
     """Time from the last byte of a request to its answer; then 504, and the work is dropped."""

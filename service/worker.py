@@ -27,7 +27,8 @@ from service.changes import Changes
 from service.drift_reader import DriftReader
 from service.engine import Engine
 from service.errors import PortcullisError
-from service.http_server import GuardedProtocol, Server
+from service.http_protocol import GuardedProtocol
+from service.http_server import Server
 from service.keys import Access, Keys
 from service.logs import RequestLog
 from service.machine_share import decode_threads, engine_options, load_of
@@ -142,8 +143,10 @@ class Worker:
         )
         GuardedProtocol.header_timeout_seconds = settings.header_timeout_seconds
         GuardedProtocol.body_timeout_seconds = settings.body_timeout_seconds
+        app = build_app(context)
+        GuardedProtocol.turn_away = app.turn_away
         config = uvicorn.Config(
-            build_app(context),
+            app,
             http=GuardedProtocol,
             ws="none",
             lifespan="off",

@@ -12,7 +12,7 @@ from service.api.answers import error_body, error_headers
 from service.api.context import Context
 from service.api.requests import REQUEST_ID, Receive, Scope, Send, header
 from service.errors import ServiceError
-from service.http_server import EXTENSION, Connection
+from service.http_protocol import EXTENSION, Answer, Connection
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,20 @@ class Front:
         except Exception as error:
             await self._answer_failure(exchange, error)
         self._account(scope, exchange)
+
+    def turn_away(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Answer | None:
+        """The refusal of a request in a flood, before the framework or the body have cost anything."""
+        route = self._bare_routes.get(target.decode("latin-1"))
+        error = route.bare.flood() if route is not None else None
+        if error is None:
+            return None
+        scope = {"method": "POST", "route": route, "headers": headers}
+        exchange = Exchange(_nowhere, _request_id(scope), None)
+        exchange.headers = BARE_HEADERS
+        answer = exchange.refusal(error)
+        exchange.status = answer.status
+        self._account(scope, exchange)
+        return answer
 
     async def _answer_failure(self, exchange: "Exchange", error: Exception) -> None:
         if not isinstance(error, ServiceError):
@@ -129,7 +143,7 @@ class Exchange:
         body = orjson.dumps(content)
         if self.connection is not None and self.connection.is_clear:
             self.status = status
-            self.connection.respond(status, (JSON, *headers, *self._own_headers()), body)
+            self.connection.respond(Answer(status, (JSON, *headers, *self._own_headers()), body))
             return
         length = (b"content-length", b"%d" % len(body))
         await self.send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
@@ -140,12 +154,22 @@ class Exchange:
         self.error_code = error.code
         await self.answer(error.status.value, error_body(error, self.request_id), *error_headers(error))
 
+    def refusal(self, error: ServiceError) -> Answer:
+        """The same for a server that sends it by itself."""
+        self.error_code = error.code
+        headers = (JSON, *error_headers(error), *self._own_headers())
+        return Answer(error.status.value, headers, orjson.dumps(error_body(error, self.request_id)))
+
     def is_gone(self) -> bool:
         """Whether the client has hung up, as far as the server tells."""
         return self.connection is not None and self.connection.is_gone()
 
     def _own_headers(self) -> tuple[tuple[bytes, bytes], ...]:
         return ((b"x-request-id", self.request_id.encode()), *self.headers)
+
+
+async def _nowhere(message: Any) -> None:
+    """For an exchange whose answer the server sends by itself."""
 
 
 def exchange_of(scope: Scope) -> Exchange:

@@ -61,6 +61,15 @@ class PredictRoute:
         await exchange.answer(status, answer, (b"server-timing", _server_timing(prediction)))
         self._context.review.offer(payload, answer)
 
+    def flood(self) -> ServiceError | None:
+        """Why a request that asks for nothing in particular would be refused now, whatever its body; None if not."""
+        try:
+            if self._context.is_ready():
+                self._context.registry.resolve()[0].refuse_if_flooded()
+        except ServiceError as error:
+            return error
+        return None
+
     def _admit(self, scope: Scope) -> Choice:
         if not self._context.access.is_open:
             self._context.access.check_predict(secret(scope))

@@ -250,3 +250,31 @@ def test_a_port_that_is_taken_is_named():
     taken = bind("127.0.0.1", 0)
     with taken, pytest.raises(SettingsError, match=r"cannot listen on 127.0.0.1:\d+: Address already in use"):
         bind("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_flood_is_refused_with_all_that_a_refusal_has_and_every_request_is_counted(models, tmp_path):
+    """A queue of two and clients that do not wait: most are turned away, none is lost, forgotten or miscounted."""
+    tight = ("--workers", "1", "--queue-capacity", "2", "--overload-wait-seconds", "0.000001")
+    with RunningService(models, tmp_path / "runtime", *tight) as service:
+
+        def ask(client_number):
+            with httpx.Client(base_url=service.url, timeout=60) as client:
+                return [
+                    client.post("/v1/predict", content=RED, headers={"x-request-id": f"{client_number}-{number}"})
+                    for number in range(40)
+                ]
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            answers = [answer for answers in pool.map(ask, range(16)) for answer in answers]
+        refused = [answer for answer in answers if answer.status_code == 503]
+        assert {answer.status_code for answer in answers} == {200, 503}
+        sent = [f"{client}-{number}" for client in range(16) for number in range(40)]
+        assert [answer.headers["x-request-id"] for answer in answers] == sent
+        for answer in refused:
+            error = answer.json()["error"]
+            assert (error["code"], error["request_id"]) == ("overloaded", answer.headers["x-request-id"])
+            assert int(answer.headers["retry-after"]) >= 1
+        counted = samples(service.url, "portcullis_http_requests_total")
+        assert counted['portcullis_http_requests_total{method="POST",route="/v1/predict",status="503"}'] == len(refused)
+        assert samples(service.url, 'portcullis_errors_total{code="overloaded"}').popitem()[1] == len(refused)
+        assert samples(service.url, 'portcullis_shed_total{reason="queue_full"}').popitem()[1] == len(refused)
