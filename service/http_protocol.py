@@ -149,10 +149,10 @@ class GuardedProtocol(HttpToolsProtocol):
             return False
         if self.cycle is not None and not self.cycle.response_complete:
             return False
-        return any(
-            name == b"content-length" and value.isdigit() and int(value) <= SMALL_BODY_BYTES
-            for name, value in self.headers
-        )
+        for name, value in self.headers:
+            if name == b"content-length":
+                return value.isdigit() and int(value) <= SMALL_BODY_BYTES
+        return False
 
     def shutdown(self) -> None:
         """A connection that was taken a moment ago still gets its first answer."""
