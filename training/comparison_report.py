@@ -10,6 +10,7 @@ from training.compare import Comparison, Twin
 from training.evaluate import DetectionFigures, predict_of
 from training.metrics import RiskCoverage, risk_coverage
 from training.predictions import CALIBRATED, Predictions
+from training.recipes import RunConfig
 from training.report import score_title
 from training.runs import Run
 from training.temperature import probabilities_at
@@ -62,12 +63,18 @@ def _head(comparison: Comparison) -> list[str]:
         f"# {config.name}: twins compared",
         "",
         f"Same backbone ({config.backbone}), data ({config.data}), schedule ({config.schedule}, {config.epochs} "
-        f"epochs, batch {config.batch_size}, learning rate {config.learning_rate}, weight decay {config.weight_decay}) "
+        f"epochs{_sizes(config)}, batch {config.batch_size}, learning rate {config.learning_rate}, "
+        f"weight decay {config.weight_decay}) "
         f"and seeds ({', '.join(map(str, comparison.seeds))}) for all. Mean over {len(comparison.seeds)} "
         f"seed{'s' if len(comparison.seeds) > 1 else ''}, ± standard deviation. † is with the fractional regulariser. "
         f"Commit {comparison.commit}.",
         "",
     ]
+
+
+def _sizes(config: RunConfig) -> str:
+    steps = config.progressive_resizing or ()
+    return "".join(f", up to {share:.0%} of them on {pixels}×{pixels} pixels" for share, pixels in steps)
 
 
 def _classification(comparison: Comparison) -> list[str]:
