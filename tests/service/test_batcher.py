@@ -92,8 +92,9 @@ async def test_a_full_queue_sheds_load_at_once():
     await batcher.close()
 
 
-async def test_a_flood_is_refused_before_anything_is_done_for_it():
+async def test_a_flood_is_refused_before_anything_is_done_for_it(monkeypatch):
     """More offers than are served: some are turned away although the queue has room, the next without a body."""
+    monkeypatch.setattr("service.admission.HALF_LIFE_SECONDS", 1e9)  # should the machine stand still in between
     limits = Limits(max_batch=1, queue_capacity=8, overload_wait_seconds=1e-9)
     engine, dropped = Engine(), []
     batcher = Batcher(prepare, engine.run, limits, on_drop=dropped.append)
