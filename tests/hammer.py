@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -13,18 +14,21 @@ import numpy as np
 from tests import tiny
 from tests.service.pictures import encode
 
+Outcome = TypeVar("Outcome")
+
 POLL_SECONDS = 0.02
 PATIENCE_SECONDS = 60.0  # only a failure takes that long; a busy machine may take seconds for anything
 COLOURS = ((230, 20, 20), (20, 230, 20), (20, 20, 230), (128, 128, 128))
 TOLERANCE = 1e-4
 
 
-def eventually(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait until something comes true that another process brings about."""
+def eventually(condition: Callable[[], Outcome], seconds: float = PATIENCE_SECONDS) -> Outcome:
+    """Wait until something comes true that another process brings about; what it then is."""
     end = time.monotonic() + seconds
-    while not condition():
+    while not (outcome := condition()):
         assert time.monotonic() < end, f"it did not come true within {seconds} s"
         time.sleep(POLL_SECONDS)
+    return outcome
 
 
 class Hammer:

@@ -15,9 +15,9 @@ from service.client import Retries
 from service.client.configuration import Configuration
 from service.scoring import ScoreRow
 from tests import tiny
+from tests.hammer import eventually
 from tests.running import ADMIN_KEY
 from tests.service.pictures import BROKEN, RED, encode
-from tests.service.test_review import wait_for
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "clients.md").read_text()
 PYTHON = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
@@ -72,7 +72,7 @@ def _two_items(capsys):
         found = [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()]
         return found[:2] if len(found) > 1 else None
 
-    return wait_for(items)
+    return eventually(items)
 
 
 def test_the_numbers_are_those_of_the_code():

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from service.logs import JsonFormatter, RequestLog
+from tests.hammer import eventually
 from tests.running import ADMIN_KEY
 from tests.service.conftest import PREDICT_KEY
 from tests.service.pictures import BROKEN, RED, STRANGE
-from tests.service.test_review import wait_for
 
 
 class Clock:
@@ -102,7 +102,7 @@ def test_an_event_is_one_json_line_even_with_a_trace():
 def line_of(service, request_id):
     """The log line of one request, once it is there."""
     needle = f'"request_id":"{request_id}"'
-    return json.loads(wait_for(lambda: next((line for line in service.lines if needle in line), None)))
+    return json.loads(eventually(lambda: next((line for line in service.lines if needle in line), None)))
 
 
 def test_a_request_leaves_one_line_with_verdict_and_timings(running_service):
@@ -138,7 +138,7 @@ def test_no_payload_no_key_and_no_header_is_written_anywhere(reviewed_service):
         client.post(url, content=RED, headers={"x-request-id": "last-of-all"})
     line_of(reviewed_service, "last-of-all")
     admin = {"authorization": f"Bearer {ADMIN_KEY}"}
-    wait_for(lambda: _kept(reviewed_service.url, admin, marked))
+    eventually(lambda: _kept(reviewed_service.url, admin, marked))
     log = "\n".join(reviewed_service.lines).encode()
     files = {file: file.read_bytes() for file in reviewed_service.runtime.rglob("*") if file.is_file()}
     images = [content for file, content in files.items() if file.parent.name == "images"]
