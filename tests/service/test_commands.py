@@ -8,6 +8,7 @@ import pytest
 from service.__main__ import main
 from service.settings import load
 from tests import tiny
+from tests.hammer import eventually
 from tests.running import ADMIN_KEY
 from tests.service.pictures import BROKEN, RED, STRANGE, encode
 
@@ -140,8 +141,6 @@ def test_models_are_loaded_shadowed_and_unloaded(admin, reviewed_service, capsys
 def test_review_from_list_to_export(admin, capsys):
     import numpy as np
 
-    from tests.service.test_review import wait_for
-
     noise = np.random.default_rng(77).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     (admin / "odd.png").write_bytes(encode(noise))
     assert main(["predict", "odd.png"]) == 0
@@ -155,7 +154,7 @@ def test_review_from_list_to_export(admin, capsys):
                 return item
         return None
 
-    item = wait_for(found)
+    item = eventually(found)
     assert main(["review", "label", item["id"], "plaid"]) == 0
     assert main(["review", "export", "new", "--model", "tiny"]) == 0
     assert any(line.split() == ["plaid", "1"] for line in lines(capsys))
