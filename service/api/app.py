@@ -112,6 +112,9 @@ def _add_error_handlers(app: FastAPI) -> None:
         return _error_answer(request, BadRequest(str(error.detail)))
 
     async def on_validation_error(request: Request, error: Any) -> Response:
+        kind = request.headers.get("content-type", "no content type").partition(";")[0].strip().lower()
+        if any(e["loc"] == ("body",) for e in error.errors()) and kind != "application/json":
+            return _error_answer(request, BadRequest(f"expected a body of application/json, got {kind[:80]}"))
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
         return _error_answer(request, BadRequest(problems))
 

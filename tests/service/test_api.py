@@ -181,6 +181,15 @@ def test_the_gate_is_changed_only_with_an_admin_key_and_a_sensible_body(client, 
     assert ("www-authenticate" in response.headers) == (status == 401)
 
 
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", None])
+def test_json_that_is_not_called_so_is_refused_by_saying_what_was_expected(client, kind):
+    """What `curl -d` sends unless told otherwise."""
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"} | ({"content-type": kind} if kind else {})
+    response = client.put("/v1/models/tiny/gate", content=b'{"operating_point": "accept90"}', headers=headers)
+    refused(response, 400, "bad_request")
+    assert "expected a body of application/json" in response.json()["error"]["message"]
+
+
 def test_an_unknown_route_and_a_wrong_method_have_the_same_shape(client):
     refused(client.get("/v1/nothing"), 404, "not_found")
     refused(client.get("/v1/predict"), 405, "method_not_allowed")
