@@ -219,4 +219,5 @@ class Batcher(Generic[Item, Prepared, Row]):
 def _step_back() -> None:
     """Let this thread give way to the event loop on a busy core: a refusal that waits for a batch comes too late."""
     with contextlib.suppress(OSError, AttributeError):  # another system, where threads have no priority of their own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))

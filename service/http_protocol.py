@@ -187,9 +187,6 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: ServiceError) -> None:
         body = orjson.dumps({"error": {"code": error.code, "message": str(error), "request_id": None}})
-        head = (
-            f"HTTP/1.1 {error.status.value} {error.status.phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        answer = Answer(error.status.value, ((b"content-type", b"application/json"),), body)
+        self.transport.write(_bytes_of(answer, [], keep_alive=False))
         self.transport.close()

@@ -3,7 +3,7 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -69,7 +69,6 @@ class Front:
         exchange = Exchange(_nowhere, _request_id(scope), None)
         exchange.headers = BARE_HEADERS
         answer = exchange.refusal(error)
-        exchange.status = answer.status
         self._account(scope, exchange)
         return answer
 
@@ -140,25 +139,29 @@ class Exchange:
 
     async def answer(self, status: int, content: Any, *headers: tuple[bytes, bytes]) -> None:
         """Send `content` as JSON; NaN becomes null, as JSON has none."""
-        body = orjson.dumps(content)
-        if self.connection is not None and self.connection.is_clear:
-            self.status = status
-            self.connection.respond(Answer(status, (JSON, *headers, *self._own_headers()), body))
-            return
-        length = (b"content-length", b"%d" % len(body))
-        await self.send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
-        await self.send({"type": "http.response.body", "body": body})
+        await self._send_whole(self._whole(status, content, headers))
 
     async def refuse(self, error: ServiceError) -> None:
         """Send an error in the one shape that they all have."""
-        self.error_code = error.code
-        await self.answer(error.status.value, error_body(error, self.request_id), *error_headers(error))
+        await self._send_whole(self.refusal(error))
 
     def refusal(self, error: ServiceError) -> Answer:
         """The same for a server that sends it by itself."""
         self.error_code = error.code
-        headers = (JSON, *error_headers(error), *self._own_headers())
-        return Answer(error.status.value, headers, orjson.dumps(error_body(error, self.request_id)))
+        return self._whole(error.status.value, error_body(error, self.request_id), error_headers(error))
+
+    def _whole(self, status: int, content: Any, headers: Iterable[tuple[bytes, bytes]]) -> Answer:
+        self.status = status
+        return Answer(status, (JSON, *headers, *self._own_headers()), orjson.dumps(content))
+
+    async def _send_whole(self, answer: Answer) -> None:
+        """In one write where the server offers that."""
+        if self.connection is not None and self.connection.is_clear:
+            self.connection.respond(answer)
+            return
+        headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
+        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": answer.body})
 
     def is_gone(self) -> bool:
         """Whether the client has hung up, as far as the server tells."""

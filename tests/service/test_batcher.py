@@ -1,11 +1,12 @@
 import asyncio
+import os
 import threading
 import time
 
 import pytest
 
 from service.admission import Limits
-from service.batcher import Batcher
+from service.batcher import NICENESS, Batcher
 from service.errors import DeadlineExceeded, EngineError, Overloaded, Unavailable
 
 LIMITS = Limits(max_batch=4, queue_capacity=8, overload_wait_seconds=10.0)
@@ -207,4 +208,12 @@ async def test_the_times_of_every_stage_are_kept():
     assert job.prepare_seconds >= 0.02
     assert job.run_seconds >= 0.03
     assert job.queue_seconds >= 0
+    await batcher.close()
+
+
+async def test_the_engines_thread_gives_way_to_the_event_loop():
+    batcher = Batcher(prepare, Engine().run, LIMITS)
+    await batcher.submit(1)
+    engine = os.getpriority(os.PRIO_PROCESS, batcher._thread.native_id)
+    assert engine == max(NICENESS, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
     await batcher.close()
