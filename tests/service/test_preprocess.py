@@ -66,6 +66,15 @@ def test_a_damaged_plain_png_is_left_to_the_library(position, bit, cut):
     assert plain is None or (np.asarray(plain) == by_the_library(PHOTOGRAPH)).all()
 
 
+def test_a_plain_png_with_any_bit_of_its_header_flipped_is_left_to_the_library():
+    """A smaller height, say, would decode without complaint: only the checksum tells."""
+    for position in range(33):  # signature, then the chunk that holds the size
+        for bit in range(8):
+            damaged = bytearray(PHOTOGRAPH)
+            damaged[position] ^= 1 << bit
+            assert plain_png(bytes(damaged), 10_000) is None, (position, bit)
+
+
 @pytest.mark.parametrize(
     "payload",
     [
