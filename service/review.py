@@ -1,7 +1,7 @@
 """The review queue: takes images offered by the routes and keeps them, behind the back of every request.
 
 `offer` never waits: it puts an image into a bounded queue in memory, or drops and counts it. One thread a worker
-writes. Whatever goes wrong there turns the queue off and raises a metric; answers go on.
+writes. Whatever goes wrong there turns the queue off for a while and raises a metric; answers go on.
 """
 
 import logging
@@ -26,6 +26,7 @@ MAX_WRITE_ITEMS = 16
 REST = 4.0  # the writer rests four times as long as it worked: a flood of rejects costs a worker a fifth of a core
 EXPIRE_SECONDS = 60.0
 CLOSE_SECONDS = 2.0
+RETRY_SECONDS = 30.0  # after a fault: soon enough for whoever has just freed the disk
 
 Offer = tuple[bytes, dict[str, Any]]
 
@@ -63,7 +64,7 @@ class ReviewQueue(NoReview):
         self._waiting_bytes = 0
         self._wake = threading.Condition()
         self._closing = threading.Event()
-        self._is_on = True
+        self._is_on, self._has_failed = True, False
         self._failed.set(0)
         self._thread = threading.Thread(target=self._work, name="review", daemon=True)
         self._thread.start()
@@ -91,17 +92,25 @@ class ReviewQueue(NoReview):
     # -- the writer's thread -----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        try:
-            self.store.prepare()
-            while not self._closing.is_set() or self._waiting:
-                offers = self._take()
-                started = time.monotonic()
-                self._write(offers)
-                self._closing.wait(REST * (time.monotonic() - started))
-        except Exception as error:  # a full disk, a broken database: never the answers
-            self._turn_off(error)
-        finally:
-            self.store.close()
+        is_over = False
+        while not is_over:
+            try:
+                self._write_what_comes()
+                is_over = True
+            except Exception as error:  # a full disk, a broken database: never the answers
+                self._turn_off(error)
+                is_over = self._closing.wait(RETRY_SECONDS)
+            finally:
+                self.store.close()
+
+    def _write_what_comes(self) -> None:
+        self.store.prepare()
+        self._is_on = True
+        while not self._closing.is_set() or self._waiting:
+            offers = self._take()
+            started = time.monotonic()
+            self._write(offers)
+            self._closing.wait(REST * (time.monotonic() - started))
 
     def _take(self) -> list[Offer]:
         """What waits; nothing after a minute in which nothing came, so that what is too old goes all the same."""
@@ -120,11 +129,17 @@ class ReviewQueue(NoReview):
             raise
         self._kept.inc(num_new)
         self._repeated.inc(len(offers) - num_new)
+        if self._has_failed and num_new:  # nothing less proves that images can be kept again
+            self._has_failed = False
+            self._failed.set(0)
+            logger.info("the review queue is on again")
 
     def _turn_off(self, error: Exception) -> None:
         self._is_on = False
-        self._failed.set(1)
-        logger.error("the review queue is off until the next start: %s: %s", type(error).__name__, error)
+        if not self._has_failed:  # say it once, however often it is tried again
+            self._has_failed = True
+            self._failed.set(1)
+            logger.error("the review queue is off until its store works: %s: %s", type(error).__name__, error)
         with self._wake:
             self._waiting.clear()
             self._waiting_bytes = 0

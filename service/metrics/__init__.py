@@ -58,7 +58,7 @@ class Metrics:
         self.build_info = self._gauge("build_info", "1, with the version of the service", "livemax", "version")
         self.review_items = self._counter("review_items", "Images offered to the review queue, by result", "result")
         self.review_failed = self._gauge(
-            "review_failed", "1 where the review queue has turned itself off: a full disk or a broken store", "livemax"
+            "review_failed", "1 while the review queue cannot keep images: a full disk or a broken store", "livemax"
         )
 
     def no_queue(self, name: str, version: int) -> None:

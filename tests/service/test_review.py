@@ -110,12 +110,27 @@ def test_a_fault_turns_it_off_with_a_metric_and_offers_go_on_returning(tmp_path)
     (tmp_path / "review").write_text("a file where the directory should be")
     metrics = Instruments()
     queue = queue_on(ReviewStore(tmp_path / "review", LARGE), metrics)
-    queue._thread.join(PATIENCE_SECONDS)
-    assert metrics.failed() == 1
+    eventually(lambda: metrics.failed() == 1)
     for number in range(200):
         queue.offer(image(number), answer())
     assert not queue._waiting
     finish(queue)
+
+
+def test_it_goes_on_by_itself_once_its_store_works_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(review, "RETRY_SECONDS", 0.01)
+    obstacle = tmp_path / "review"
+    obstacle.write_text("a file where the directory should be")
+    metrics = Instruments()
+    queue = queue_on(ReviewStore(obstacle, LARGE), metrics)
+    eventually(lambda: metrics.failed() == 1)
+    obstacle.unlink()
+    eventually(lambda: queue._is_on)
+    assert metrics.failed() == 1  # an open store is not yet one that keeps anything
+    queue.offer(image(0), answer())
+    eventually(lambda: metrics.failed() == 0)
+    finish(queue)
+    assert (metrics.items("kept"), queue.store.page({}, 10).num_items) == (1, 1)
 
 
 def test_metrics_tell_a_failure_while_writing(tmp_path):
@@ -126,8 +141,7 @@ def test_metrics_tell_a_failure_while_writing(tmp_path):
     for file in tmp_path.glob("review.db*"):
         file.write_bytes(b"not a database" * 500)
     store.go_on.set()
-    queue._thread.join(PATIENCE_SECONDS)
-    assert (metrics.failed(), metrics.items("failed")) == (1, 1)
+    eventually(lambda: (metrics.failed(), metrics.items("failed")) == (1, 1))
     finish(queue)
 
 
