@@ -139,7 +139,7 @@ RECIPES: dict[str, RunConfig] = {
         name="cifar10-resnet9", backbone="resnet9", **_CIFAR10_ON_CPU, epochs=40,
     ),
     "cifar10-whitened": RunConfig(
-        name="cifar10-whitened", backbone="whitened:64-256-256", **_CIFAR10_ON_CPU, epochs=18,
+        name="cifar10-whitened", backbone="whitened:64-256-256", **_CIFAR10_ON_CPU, epochs=22,
         progressive_resizing=((0.6, 24),),
     ),
     "fashion-mnist": RunConfig(
