@@ -150,16 +150,22 @@ def _export_run(run: Run, models: Path, examples: Path | None) -> None:
 
 
 def _compare(namespace: argparse.Namespace) -> None:
-    from training.compare import compare, parse_seeds, parse_variant
+    from training import budgets, compare, comparison_report
     from training.fit import Interrupted
 
-    variants = [parse_variant(name) for name in namespace.variants.split(",")]
-    seeds = parse_seeds(namespace.seeds)
+    config, output = flags.config_of(namespace), namespace.output
+    variants = [compare.parse_variant(name) for name in namespace.variants.split(",")]
+    seeds = compare.parse_numbers(namespace.seeds, "seeds")
     try:
-        compare(flags.config_of(namespace), variants, seeds, namespace.runs, namespace.output, _say)
+        if namespace.budgets is None:
+            compare.compare(config, variants, seeds, namespace.runs, output, _say)
+        else:
+            epochs = compare.parse_numbers(namespace.budgets, "numbers of epochs")
+            budgets.compare_budgets(config, epochs, variants, seeds, namespace.runs, output, _say)
     except Interrupted:
         raise KeyboardInterrupt("saved; go on with the same command") from None
-    _say(f"written: {namespace.output / 'results.md'}")
+    written = comparison_report.PAGE_FILE if namespace.budgets is None else budgets.PAGE_FILE
+    _say(f"written: {output / written}")
 
 
 def _recipes(namespace: argparse.Namespace) -> None:

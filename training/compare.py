@@ -80,12 +80,12 @@ def parse_variant(name: str) -> Variant:
     return Variant(method, name.endswith(FRACTIONAL))
 
 
-def parse_seeds(text: str) -> list[int]:
+def parse_numbers(text: str, meaning: str) -> list[int]:
     """`0,1,2` as numbers."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigError(f"expected seeds by commas, such as 0,1,2, got {text!r}") from None
+        raise ConfigError(f"expected {meaning} by commas, such as 0,1,2, got {text!r}") from None
 
 
 def compare(
@@ -94,6 +94,17 @@ def compare(
     """Train and measure every variant with every seed, then write results.json, results.md and plots to `output`."""
     from training.comparison_report import write_report
 
+    comparison, runs_of_first_seed = train_twins(base, variants, seeds, runs, say)
+    output.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(output / RESULTS_FILE, comparison.model_dump_json(indent=1) + "\n")
+    write_report(comparison, runs_of_first_seed, output)
+    return comparison
+
+
+def train_twins(
+    base: RunConfig, variants: Sequence[Variant], seeds: Sequence[int], runs: Path, say: Say
+) -> tuple[Comparison, dict[str, Run]]:
+    """Every variant with every seed, trained and measured, and the run of each method's first seed by its title."""
     if not variants or not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"expected variants and different seeds, got {[v.name for v in variants]} and {list(seeds)}")
     runs_of_first_seed: dict[str, Run] = {}
@@ -111,10 +122,7 @@ def compare(
         libraries=library_versions(),
         twins=tuple(twins),
     )
-    output.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(output / RESULTS_FILE, comparison.model_dump_json(indent=1) + "\n")
-    write_report(comparison, runs_of_first_seed, output)
-    return comparison
+    return comparison, runs_of_first_seed
 
 
 def twin_config(base: RunConfig, variant: Variant, seed: int) -> RunConfig:

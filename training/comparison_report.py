@@ -63,7 +63,7 @@ def _head(comparison: Comparison) -> list[str]:
         f"# {config.name}: twins compared",
         "",
         f"Same backbone ({config.backbone}), data ({config.data}), schedule ({config.schedule}, {config.epochs} "
-        f"epochs{_sizes(config)}, batch {config.batch_size}, learning rate {config.learning_rate}, "
+        f"epochs{describe_sizes(config)}, batch {config.batch_size}, learning rate {config.learning_rate}, "
         f"weight decay {config.weight_decay}) "
         f"and seeds ({', '.join(map(str, comparison.seeds))}) for all. Mean over {len(comparison.seeds)} "
         f"seed{'s' if len(comparison.seeds) > 1 else ''}, ± standard deviation. † is with the fractional regulariser. "
@@ -72,7 +72,8 @@ def _head(comparison: Comparison) -> list[str]:
     ]
 
 
-def _sizes(config: RunConfig) -> str:
+def describe_sizes(config: RunConfig) -> str:
+    """The smaller images of progressive resizing, in words."""
     steps = config.progressive_resizing or ()
     return "".join(f", up to {share:.0%} of them on {pixels}×{pixels} pixels" for share, pixels in steps)
 
@@ -92,9 +93,9 @@ def _classification(comparison: Comparison) -> list[str]:
     }
     digits = {"accuracy %": 1, "rejected at accept95 %": 1, "fit minutes": 1}
     rows = [
-        f"| {title} | " + " | ".join(_spread([value(twin) for twin in twins], digits.get(name, 4))
+        f"| {title} | " + " | ".join(spread([value(twin) for twin in twins], digits.get(name, 4))
                                       for name, value in columns.items()) + " |"
-        for title, twins in _by_title(comparison).items()
+        for title, twins in by_title(comparison).items()
     ]  # fmt: skip
     return [
         "## Classification and calibration",
@@ -120,12 +121,12 @@ def _overview(comparison: Comparison) -> list[str]:
         f"| method | score | {' | '.join(names)} |",
         "| --- |" + " --- |" * (1 + len(names)),
     ]
-    for title, twins in _by_title(comparison).items():
+    for title, twins in by_title(comparison).items():
         shipped = twins[0].evaluation.shipped_score
         for score in (shipped, *(name for name in POSTHOC if name in twins[0].evaluation.outside[names[0]].by_score)):
             found = [[100 * twin.evaluation.outside[name].by_score[score].auroc_inside_positive for twin in twins]
                      for name in names]  # fmt: skip
-            lines.append(f"| {title} | {score_title(score)} | {' | '.join(_spread(values, 1) for values in found)} |")
+            lines.append(f"| {title} | {score_title(score)} | {' | '.join(spread(values, 1) for values in found)} |")
     return [*lines, ""]
 
 
@@ -139,7 +140,7 @@ def _detection(comparison: Comparison) -> list[str]:
     ]
     for outside in comparison.twins[0].evaluation.outside:
         lines += [f"### {outside}", "", f"| method | score | {' | '.join(FIGURES)} |", "| --- |" + " --- |" * 5]
-        lines += [row for title, twins in _by_title(comparison).items() for row in _rows(title, twins, outside)]
+        lines += [row for title, twins in by_title(comparison).items() for row in _rows(title, twins, outside)]
         lines.append("")
     return lines
 
@@ -152,7 +153,7 @@ def _rows(title: str, twins: list[Twin], outside: str) -> list[str]:
         is_shipped = score == twins[0].evaluation.shipped_score
         name = f"**{score_title(score)}**" if is_shipped else score_title(score)
         found = [twin.evaluation.outside[outside].by_score[score] for twin in twins]
-        values = " | ".join(_spread([100 * read(figures) for figures in found], 1) for read in FIGURES.values())
+        values = " | ".join(spread([100 * read(figures) for figures in found], 1) for read in FIGURES.values())
         rows.append(f"| {title} | {name} | {values} |")
     return rows
 
@@ -168,7 +169,7 @@ def _temperatures(comparison: Comparison) -> list[str]:
         "| method | outside set | " + " | ".join(score_title(score) for score in scores) + " |",
         "| --- |" + " --- |" * (1 + len(scores)),
     ]
-    for title, twins in _by_title(comparison).items():
+    for title, twins in by_title(comparison).items():
         for outside in twins[0].evaluation.outside:
             cells = [
                 f"{_auroc(twins, outside, score)} / {_auroc(twins, outside, score + CALIBRATED)}" for score in scores
@@ -225,13 +226,15 @@ def _shown(files: Mapping[str, bytes]) -> list[str]:
     return lines[:-1]
 
 
-def _by_title(comparison: Comparison) -> dict[str, list[Twin]]:
+def by_title(comparison: Comparison) -> dict[str, list[Twin]]:
+    """The twins of each method, one a seed."""
     grouped: dict[str, list[Twin]] = {}
     for twin in comparison.twins:
         grouped.setdefault(twin.title, []).append(twin)
     return grouped
 
 
-def _spread(values: list[float], digits: int) -> str:
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
+def spread(values: list[float], digits: int) -> str:
+    """Mean, and standard deviation where there is more than one value."""
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"

@@ -33,8 +33,10 @@ example (nothing is written):
 """
 
 COMPARE_EXAMPLES = """\
-example (resumes where it stopped when given again):
+examples (each resumes where it stopped when given again):
   portcullis-train compare --recipe cifar10-resnet9 --epochs 6 --seeds 0,1,2 --output docs/results/short
+  portcullis-train compare --recipe cifar10-resnet9 --budgets 4,8,16 --seeds 0 \\
+      --variants dismax,dismax+fractional --output docs/results/budgets
 """
 
 ONE_RUN_EXAMPLE = "example:\n  portcullis-train {command} runs/digits\n"
@@ -98,5 +100,8 @@ def _add_compare(command: Parser) -> None:
     )
     command.add_argument("--seeds", default="0,1,2", metavar="LIST", help="seeds by commas (default: %(default)s)")
     command.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="where results.json, results.md and plots go"
+        "--budgets", metavar="LIST", help="compare at each of these numbers of epochs, to see where a method overtakes"
+    )
+    command.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="where the figures (JSON), their page and plots go"
     )

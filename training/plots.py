@@ -1,7 +1,7 @@
 """Plots as PNG bytes. Knows arrays and matplotlib; no screen, no global state."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from training.metrics import NUM_BINS, Array, Indices, RiskCoverage, reliability_bins
 
 NUM_HISTOGRAM_BINS = 80
+NUM_PANEL_COLUMNS = 2
 INSIDE_COLOUR = "#2a6f97"
 OUTSIDE_COLOURS = ("#d1495b", "#edae49", "#7d5ba6", "#66a182", "#8d6b4f", "#4f4f4f")
 OUTER_SHARE = 0.002
@@ -61,6 +62,24 @@ def risk_coverage_curves(curves: Mapping[str, RiskCoverage], title: str) -> byte
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
+    return _png(figure)
+
+
+def panels_against_epochs(epochs: Sequence[int], panels: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
+    """A panel a figure, a line a method, over the epochs trained for."""
+    num_rows = -(-len(panels) // NUM_PANEL_COLUMNS)
+    figure = Figure(figsize=(10, 2.4 * num_rows), dpi=110, layout="constrained")
+    grid = list(figure.subplots(num_rows, NUM_PANEL_COLUMNS, squeeze=False).flat)
+    for axes, (title, lines) in zip(grid, panels.items(), strict=False):
+        for name, values in lines.items():
+            axes.plot(epochs, values, "o-", linewidth=1.4, markersize=4, label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(epochs, [str(count) for count in epochs])
+        axes.set_title(title, fontsize=9)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    figure.axes[0].legend(frameon=False)
+    figure.supxlabel("epochs", fontsize=9)
     return _png(figure)
 
 
