@@ -53,7 +53,7 @@ def _images(file: Path) -> NDArray[np.uint8]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bundle", type=Path, help="such as models/cifar10-whitened/1")
+    parser.add_argument("bundle", type=Path, help="such as models/cifar10-whitened/2")
     parser.add_argument("--inside", type=Path, required=True)
     parser.add_argument("--outside", type=Path, required=True, nargs="+")
     parser.add_argument("--out", type=Path, default=SCORES)
