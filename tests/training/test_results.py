@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.bundle import load_bundle, versions
+from training import budgets
 from training.compare import Comparison
 from training.comparison_report import tables
 from training.evaluate import Evaluation
@@ -17,6 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 MODELS = DOCS.parent / "models"
 PAGE = (DOCS / "results.md").read_text()
 COMPARISONS = sorted(path.parent.name for path in (DOCS / "results").glob("*/results.json"))
+LADDERS = sorted(path.parent.name for path in (DOCS / "results").glob("*/budgets.json"))
 SHIPPED = sorted(path.name for path in MODELS.iterdir() if path.is_dir())
 
 
@@ -35,6 +37,14 @@ def test_the_page_of_a_comparison_is_that_of_its_raw_figures(name: str) -> None:
     assert (directory / "results.md").read_text().startswith("\n".join(tables(comparison)))
     for heading in ("## Classification and calibration", "## AUROC at a glance"):
         assert table_under(heading, tables(comparison)) in PAGE
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_the_page_of_growing_budgets_is_that_of_its_raw_figures(name: str) -> None:
+    directory = DOCS / "results" / name
+    found = budgets.Budgets.model_validate_json((directory / "budgets.json").read_bytes())
+    assert (directory / "budgets.md").read_text() == "\n".join(budgets.page(found)) + "\n"
+    assert "\n".join(budgets.table(found)) in PAGE
 
 
 @pytest.mark.parametrize("name", SHIPPED)
