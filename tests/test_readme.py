@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from service.client import Client
 from tests.running import RunningService
 
 pytestmark = pytest.mark.slow
@@ -44,6 +45,15 @@ def test_the_first_screen_shows_what_the_service_really_answers(service, name):
     }
     for field in ("probability", "score", "p_value"):
         assert answer[field] == pytest.approx(shown[field], abs=0.02)
+
+
+def test_of_the_other_examples_two_pass_as_the_readme_says(service):
+    examples = [path for path in (ROOT / "docs" / "examples").glob("*.jpg") if path.stem not in ("cat", "retina")]
+    with Client(service.url) as client:
+        answers = {path.stem: client.predict(path) for path in examples}
+    passed = {name: answer.label for name, answer in answers.items() if answer.verdict == "accept"}
+    assert len(answers) == 4 and passed == {"coffee": "cat", "astronaut": "dog"}
+    assert "the cup of coffee as a cat, the astronaut as a dog" in README
 
 
 def test_the_python_sample_runs(service):
