@@ -155,12 +155,12 @@ def _compare(namespace: argparse.Namespace) -> None:
 
     config, output = flags.config_of(namespace), namespace.output
     variants = [compare.parse_variant(name) for name in namespace.variants.split(",")]
-    seeds = compare.parse_numbers(namespace.seeds, "seeds")
+    seeds = compare.parse_numbers(namespace.seeds, "seeds", "0,1,2")
     try:
         if namespace.budgets is None:
             compare.compare(config, variants, seeds, namespace.runs, output, _say)
         else:
-            epochs = compare.parse_numbers(namespace.budgets, "numbers of epochs")
+            epochs = compare.parse_numbers(namespace.budgets, "numbers of epochs", "4,8,16")
             budgets.compare_budgets(config, epochs, variants, seeds, namespace.runs, output, _say)
     except Interrupted:
         raise KeyboardInterrupt("saved; go on with the same command") from None

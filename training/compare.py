@@ -80,12 +80,12 @@ def parse_variant(name: str) -> Variant:
     return Variant(method, name.endswith(FRACTIONAL))
 
 
-def parse_numbers(text: str, meaning: str) -> list[int]:
+def parse_numbers(text: str, meaning: str, example: str) -> list[int]:
     """`0,1,2` as numbers."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigError(f"expected {meaning} by commas, such as 0,1,2, got {text!r}") from None
+        raise ConfigError(f"expected {meaning} by commas, such as {example}, got {text!r}") from None
 
 
 def compare(

@@ -100,7 +100,9 @@ def _add_compare(command: Parser) -> None:
     )
     command.add_argument("--seeds", default="0,1,2", metavar="LIST", help="seeds by commas (default: %(default)s)")
     command.add_argument(
-        "--budgets", metavar="LIST", help="compare at each of these numbers of epochs, to see where a method overtakes"
+        "--budgets",
+        metavar="LIST",
+        help="compare at each of these numbers of epochs, in place of --epochs, to see where a method overtakes",
     )
     command.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="where the figures (JSON), their page and plots go"

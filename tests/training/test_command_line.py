@@ -30,6 +30,15 @@ def test_fit_trains_and_saves_the_config_with_its_overrides(in_tmp, capsys):
     assert "next: portcullis-train calibrate runs/digits" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_compare_at_growing_budgets_writes_a_page_of_them(in_tmp, capsys):
+    arguments = ["compare", *TINY, "--outside", "constant", "--variants", "dismax", "--seeds", "0"]
+    assert main([*arguments, "--budgets", "1,2", "--output", "results"]) == 0
+    assert "written: results/budgets.md" in capsys.readouterr().out
+    assert "| 1 epochs | 2 epochs |" in (in_tmp / "results" / "budgets.md").read_text()
+    assert open_run(in_tmp / "runs" / "digits-2-epochs-dismax-seed0").config.epochs == 2
+
+
 def test_every_field_of_the_config_has_a_flag(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["fit", "--help"])
@@ -55,6 +64,10 @@ REFUSED = {
     "no such run": (["calibrate", "runs/none"], "no run at runs/none"),
     "nothing to resume": (["fit", "--resume", "runs/none"], "no run at runs/none"),
     "resume with overrides": (["fit", "--resume", "runs/none", "--epochs", "3"], "--epochs cannot be given with it"),
+    "bad budgets": (
+        ["compare", *TINY, "--output", "results", "--budgets", "4,many"],
+        "expected numbers of epochs by commas, such as 4,8,16, got '4,many'",
+    ),
     "no gpu": (["fit", *TINY, "--device", "cuda"], "torch finds no GPU here"),
 }
 
