@@ -3,13 +3,13 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # ONNX Runtime's build for NVIDIA GPUs where a GPU answers, the smaller CPU build elsewhere.
 RUNTIME := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve demo test check bench bench-peers clean
+.PHONY: help serve demo test check bench bench-peers lock image-test clean
 
 help:  ## List every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,12 @@ bench: $(VENV)/.development  ## Measure the service against the raw engine
 bench-peers: $(VENV)/.development  ## The same loads against mosec, LitServe, BentoML, MLServer and Ray Serve
 	$(BIN)/python -m bench.with_peers
 
+lock: $(VENV)/.development  ## Write deploy/locks, the hashes of what the images and `make serve` install
+	$(BIN)/python -m deploy.lock
+
+image-test: $(VENV)/.development  ## Build the cpu image for real and ask it (root, buildah, mmdebstrap)
+	IMAGE_TEST=1 $(BIN)/python -m pytest tests/deploy/test_image.py
+
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -42,14 +48,16 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Portcullis needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.serving: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[$(RUNTIME)]'
+# As the Dockerfile does it: the same packages by the same hashes, CUDA among them on a GPU's host.
+$(VENV)/.serving: pyproject.toml deploy/locks/$(RUNTIME).txt | $(BIN)/python
+	$(PIP) --no-deps --require-hashes -r deploy/locks/build.txt -r deploy/locks/$(RUNTIME).txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.training: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[$(RUNTIME),training]'
+	$(PIP) -c constraints.txt -e '.[$(RUNTIME),training,photos]'
 	@touch $@ $(VENV)/.serving
 
 $(VENV)/.development: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[$(RUNTIME),training,dev,parquet,tracing]'
+	$(PIP) -c constraints.txt -e '.[$(RUNTIME),training,photos,dev]'
 	@touch $@ $(VENV)/.training $(VENV)/.serving

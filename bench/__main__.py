@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import bookkeeping, contenders, load, network, raw_engine
+from bench import bookkeeping, contenders, load, machine, network, raw_engine
+from bench.machine import Machine
 
-CONNECTIONS = (1, 8, 32, 64)
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -38,29 +38,38 @@ def measure(directory: Path, seconds: float, rounds: int, num_requests: int) -> 
     body = directory / "image.png"
     body.write_bytes(network.png())
     cores = len(os.sched_getaffinity(0))
-    best = max(raw_engine.BATCHES, key=lambda size: raw_engine.images_per_second(bundle, size, cores, seconds / 4))
-    found = [_round(directory, bundle, body, cores, best, seconds) for _ in range(rounds)]
+    here = machine.found([bundle])
+    by_batch = {
+        size: raw_engine.images_per_second(bundle, size, here.environments, seconds / 4) for size in here.batches
+    }
+    best = max(by_batch, key=by_batch.__getitem__)
+    found = [_round(directory, bundle, body, here, best, seconds) for _ in range(rounds)]
     return {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "cores": cores,
+        "provider": here.provider,
+        "cards": here.cards,
+        "num_processes": here.num_processes,
+        "connections": here.connections,
+        "raw_by_batch": by_batch,
         "best_batch": best,
         "rounds": found,
         "median": _medians(found),
-        "overload": _overload(directory, body, seconds),
+        "overload": _overload(directory, body, here.connections[-1], seconds),
         "bookkeeping": _bookkeeping(bundle, found, cores),
         "memory": _memory(directory, body, num_requests),
         "start_seconds": _start_seconds(directory),
     }
 
 
-def _round(directory: Path, bundle: Path, body: Path, cores: int, best: int, seconds: float) -> dict[str, float]:
+def _round(directory: Path, bundle: Path, body: Path, here: Machine, best: int, seconds: float) -> dict[str, float]:
     row = {
-        "raw_batch_1": raw_engine.images_per_second(bundle, 1, cores, seconds),
-        "raw_best_batch": raw_engine.images_per_second(bundle, best, cores, seconds),
-        "raw_seconds_of_one": raw_engine.seconds_of_one(bundle, seconds / 4),
+        "raw_batch_1": raw_engine.images_per_second(bundle, 1, here.environments, seconds),
+        "raw_best_batch": raw_engine.images_per_second(bundle, best, here.environments, seconds),
+        "raw_seconds_of_one": raw_engine.seconds_of_one(bundle, here.environments[0], seconds / 4),
     }
     with contenders.portcullis(directory / "models") as (url, _):
-        for connections in CONNECTIONS:
+        for connections in here.connections:
             seen = load.run(f"{url}/v1/predict", body, connections, seconds)
             assert seen.num_failed == 0, f"{seen.num_failed} requests failed at {connections} connections"
             row |= {
@@ -69,7 +78,8 @@ def _round(directory: Path, bundle: Path, body: Path, cores: int, best: int, sec
                 f"p99_{connections}": seen.p99_seconds,
                 f"refused_{connections}": seen.num_refused,
             }
-    row["share_of_raw_64"] = row["requests_per_second_64"] / max(row["raw_batch_1"], row["raw_best_batch"])
+    most = row[f"requests_per_second_{here.connections[-1]}"]
+    row["share_of_raw"] = most / max(row["raw_batch_1"], row["raw_best_batch"])
     row["p50_1_over_raw"] = row["p50_1"] / row["raw_seconds_of_one"]
     return row
 
@@ -81,11 +91,11 @@ def _bookkeeping(bundle: Path, rounds: list[dict[str, float]], cores: int) -> di
     return {"seconds": seconds, "share": seconds / whole}
 
 
-def _overload(directory: Path, body: Path, seconds: float) -> dict[str, float]:
+def _overload(directory: Path, body: Path, connections: int, seconds: float) -> dict[str, float]:
     """Four times the load that it can hold."""
     with contenders.portcullis(directory / "models") as (url, process):
         unloaded = load.run(f"{url}/v1/predict", body, 1, seconds)
-        full = load.run(f"{url}/v1/predict", body, 64, seconds)
+        full = load.run(f"{url}/v1/predict", body, connections, seconds)
         before = max(map(contenders.resident_bytes, contenders.children(process)))
         flood = load.run_at(4 * full.requests_per_second, f"{url}/v1/predict", body, 400, 2 * seconds)
         after = max(map(contenders.resident_bytes, contenders.children(process)))
@@ -133,15 +143,20 @@ def table(results: dict[str, Any]) -> str:
     """The figures for people."""
     median, flood, memory = results["median"], results["overload"], results["memory"]
     lines = [
-        f"raw engine, {results['cores']} processes: {median['raw_batch_1']:.0f} images/s at batch 1, "
+        f"on {results['provider']} {'; '.join(results['cards'])}".rstrip(),
+        "| batch of the raw engine | " + " | ".join(map(str, results["raw_by_batch"])) + " |",
+        "| --- |" + " --- |" * len(results["raw_by_batch"]),
+        "| images/s | " + " | ".join(f"{rate:.0f}" for rate in results["raw_by_batch"].values()) + " |",
+        "",
+        f"raw engine, {results['num_processes']} processes: {median['raw_batch_1']:.0f} images/s at batch 1, "
         f"{median['raw_best_batch']:.0f} at batch {results['best_batch']}; "
         f"one image {_milliseconds(median['raw_seconds_of_one'])} ms",
         "",
         "| connections | requests/s | p50 ms | p99 ms |",
         "| --- | --- | --- | --- |",
-        *(_row(median, connections) for connections in CONNECTIONS),
+        *(_row(median, connections) for connections in results["connections"]),
         "",
-        f"share of the raw engine at 64 connections: {median['share_of_raw_64']:.2f}",
+        f"share of the raw engine at {results['connections'][-1]} connections: {median['share_of_raw']:.2f}",
         f"p50 at 1 connection over one raw image: {median['p50_1_over_raw']:.2f}",
         f"overload ({flood['offered_over_capacity']:.1f}x): admitted p99 {_milliseconds(flood['admitted_p99'])} ms, "
         f"{flood['admitted_p99_over_unloaded']:.1f}x unloaded; refused p99 {_milliseconds(flood['refused_p99'])} ms",

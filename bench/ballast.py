@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from service.bundle import Bundle, write_bundle
+from portcullis.bundle.files import Bundle, write_bundle
 from tests import tiny
 
 ROWS, COLUMNS = 16, 1_000_000

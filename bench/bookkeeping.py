@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 NUM_CALLS = 20_000
@@ -25,31 +24,33 @@ def seconds_a_request(bundle: Path) -> float:
 async def _measure(bundle_directory: Path, directory: Path) -> None:
     import numpy as np
 
-    from service.admission import Limits
-    from service.batcher import Job
-    from service.bundle import load_bundle
-    from service.engine import Engine
-    from service.gate import choose_operating_point
-    from service.logs import RequestLog
-    from service.metrics import Metrics
-    from service.metrics.files import use_slot
-    from service.pipeline import Load, Pipeline, Row
-    from service.rings import RingWriter
+    from portcullis.answering.admission import Limits
+    from portcullis.answering.job import Job
+    from portcullis.answering.pipeline import Load, Pipeline
+    from portcullis.answering.prediction import FullRow
+    from portcullis.answering.preparing import PreparingPool
+    from portcullis.bundle.engine import Engine
+    from portcullis.bundle.files import load_bundle
+    from portcullis.drift.rings import RingWriter
+    from portcullis.telemetry.files import use_slot
+    from portcullis.telemetry.instruments import Metrics
+    from portcullis.telemetry.logs import RequestLog
 
     use_slot(0)
     bundle, metrics = load_bundle(bundle_directory), Metrics()
     load = Load(Limits(1, 1, 1.0), 10_000, 10_000)
     pipeline = Pipeline(
-        bundle, Engine(bundle), load, ThreadPoolExecutor(1), metrics, RingWriter(directory / "scores-0.ring")
+        bundle, Engine(bundle), load, PreparingPool(1), metrics, RingWriter(directory / "scores-0.ring")
     )
-    threshold = choose_operating_point("accept95", bundle.manifest)
+    chosen = pipeline.promises.gate("accept95")
     log, answered = RequestLog(100, "json", io.StringIO()), metrics.http_requests.labels("/v1/predict", "POST", "200")
-    row = Row(np.full(10, 0.1, np.float32), 3, 0.1, bundle.manifest.calibration.scores[100])
-    job = Job(b"", 0.0, lambda: False, asyncio.get_running_loop().create_future(), 0.0, 0.0001, 0.0001, 0.001)
+    score = bundle.manifest.calibration.scores[100]
+    row = FullRow(3, 0.1, score, [score] * len(bundle.manifest.part_names), np.full(10, 0.1, np.float32))
+    job = Job(b"", 0.0, lambda: False, asyncio.get_running_loop().create_future(), 0.0)
     for _ in range(5):
         started = time.perf_counter()
         for _ in range(NUM_CALLS):
-            prediction = pipeline._decide(row, job, threshold, 3, 0.0)
+            prediction = pipeline._decide(row, job, chosen, 3)
             pipeline._record(b"", prediction, 0.001)
             answered.inc()
             if log.is_due():

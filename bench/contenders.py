@@ -13,7 +13,7 @@ from pathlib import Path
 def portcullis(models: Path, *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Our own service with everything on; yields its address and its supervisor."""
     with tempfile.TemporaryDirectory() as runtime, tempfile.TemporaryFile("w") as log:
-        command = [sys.executable, "-m", "service", "serve", "--models", str(models), "--port", "0"]
+        command = [sys.executable, "-m", "portcullis", "serve", "--models", str(models), "--port", "0"]
         process = subprocess.Popen(
             [*command, "--runtime-directory", runtime, *flags], stdout=subprocess.PIPE, stderr=log, text=True
         )

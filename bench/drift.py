@@ -38,8 +38,15 @@ from bench.drift_streams import (
     tnr_at_tpr95,
     unlucky_sets,
 )
-from service.gate import rejected_share_bound
-from service.rings import RingReader, RingWriter, find_rings, model_key, read_recent, ring_path
+from portcullis.bundle.binomial import rejected_share_bound
+from portcullis.drift.rings import (
+    RingReader,
+    RingWriter,
+    find_rings,
+    model_key,
+    read_recent,
+    ring_path,
+)
 
 NUM_STREAMS = 200
 STREAM_IMAGES = 200_000

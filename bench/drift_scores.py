@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from service.bundle import load_bundle
-from service.engine import Engine
-from service.preprocess import prepare
+from portcullis.bundle.engine import Engine
+from portcullis.bundle.files import load_bundle
+from portcullis.bundle.preprocess import prepare
 
 SCORES = Path(__file__).parent / "results" / "drift_scores.npz"
 BATCH_IMAGES = 16

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from service.bundle import CalibrationScores
-from service.evidence import Detector
+from portcullis.bundle.manifest import CalibrationScores
+from portcullis.drift.evidence import Detector
 
 SHIFT = 1.6449 + 0.2533  # of one normal score against another, in deviations: TNR@TPR95 is 0.6
 

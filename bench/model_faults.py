@@ -11,7 +11,8 @@ import httpx
 
 from bench import ballast
 from bench.fault_figures import Figures, tally
-from service.state import StateStore
+from portcullis.store.followers import Followers
+from portcullis.store.state import StateStore
 from tests.hammer import Hammer, eventually
 from tests.sabotage import ADMIN, SHARPNESS, put_default, serve
 
@@ -75,7 +76,7 @@ def damaged_bundles(directory: Path, scale: float) -> Figures:
     graph = directory / "models" / "tiny" / "2" / "model.onnx"
     whole, num_split, seconds, rounds = graph.read_bytes(), 0, [], max(3, round(40 * scale))
     with serve(directory / "models", directory / "runtime") as service, Hammer(service.url, SHARPNESS, 4) as hammer:
-        store = StateStore(service.runtime)
+        store, followers = StateStore(service.runtime), Followers(service.runtime)
 
         def damage_and_mend() -> None:
             while store.read().models["tiny"].default == 1:  # type: ignore[union-attr]
@@ -90,7 +91,7 @@ def damaged_bundles(directory: Path, scale: float) -> Figures:
             lines, started = len(service.lines), time.monotonic()
             put_default(service, 2).raise_for_status()
             saboteur.join()
-            eventually(lambda: store.is_confirmed(store.read().revision), 30)  # type: ignore[union-attr]
+            eventually(lambda: not followers.behind(store.read().revision), 30)  # type: ignore[union-attr]
             seconds.append(time.monotonic() - started)
             num_split += any("cannot serve tiny as wanted" in line for line in service.lines[lines:])
             put_default(service, 1).raise_for_status()

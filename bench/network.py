@@ -8,12 +8,21 @@ import numpy as np
 import torch
 from PIL import Image
 
-from service import gate
-from service.bundle import Bundle, Figures, ImageSpec, Manifest, MethodInfo, Provenance, SelfTest, write_bundle
-from service.engine import self_test_images
-from training import backbones, methods
-from training.classifier import Classifier
-from training.graph import ServedClassifier, to_onnx
+from portcullis.bundle import gate
+from portcullis.bundle.engine import self_test_images
+from portcullis.bundle.files import Bundle, write_bundle
+from portcullis.bundle.manifest import (
+    Figures,
+    ImageSpec,
+    Manifest,
+    MethodInfo,
+    Provenance,
+    SelfTest,
+)
+from portcullis_training import backbones, methods
+from portcullis_training.fitting.classifier import Classifier
+from portcullis_training.graph.score import own_score
+from portcullis_training.graph.served import FORMAT_VERSION, ServedClassifier, to_onnx
 
 SIZE = 32
 LABELS = tuple(f"class {index}" for index in range(10))
@@ -28,13 +37,14 @@ def write(models: Path) -> Bundle:
     backbone = backbones.build("resnet20")
     head = method.make_head(backbone.num_features, len(LABELS))
     classifier = Classifier(backbone, head, (0.5,) * 3, (0.25,) * 3)
-    served = ServedClassifier(classifier.eval(), method, 1.0, 1.0).eval()
+    served = ServedClassifier(classifier.eval(), 1.0, own_score(method.score_name)).eval()
     graph = to_onnx(served, spec)
     images = np.random.default_rng(0).integers(0, 256, (500, SIZE, SIZE, 3), dtype=np.uint8)
-    probabilities, scores = _answers(served, images)
-    probe_probabilities, probe_scores = _answers(served, self_test_images(spec))
+    probabilities, scores, _ = _answers(served, images)
+    probe_probabilities, probe_scores, probe_parts = _answers(served, self_test_images(spec))
     calibration = gate.summarise(scores.tolist())
     manifest = Manifest(
+        format_version=FORMAT_VERSION,
         name=NAME,
         version=1,
         created=datetime.now(UTC),
@@ -43,6 +53,7 @@ def write(models: Path) -> Bundle:
         method=MethodInfo(
             name="dismax", backbone="resnet20", fractional_regulariser=False, score="mmles", score_temperature=1.0
         ),
+        score=served.score.info,
         temperature=1.0,
         calibration=calibration,
         operating_points=gate.operating_points(calibration),
@@ -50,7 +61,9 @@ def write(models: Path) -> Bundle:
         figures=Figures(num_images=len(images), accuracy=0.1, ece=0.0, nll=0.0, brier=0.0),
         provenance=Provenance(data="noise", data_fingerprint="", seed=0, commit="", libraries={}),
         self_test=SelfTest(
-            probabilities=tuple(map(tuple, probe_probabilities.tolist())), scores=tuple(probe_scores.tolist())
+            probabilities=tuple(map(tuple, probe_probabilities.tolist())),
+            scores=tuple(probe_scores.tolist()),
+            parts=tuple(map(tuple, probe_parts.tolist())),
         ),
     )
     return write_bundle(models, manifest, {"model.onnx": graph})
@@ -68,6 +81,6 @@ def png(seed: int = 0) -> bytes:
 
 
 @torch.inference_mode()
-def _answers(served: ServedClassifier, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    probabilities, scores = served(torch.from_numpy(images))
-    return probabilities.numpy(), scores.numpy()
+def _answers(served: ServedClassifier, images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    probabilities, scores, parts = served(torch.from_numpy(images))
+    return probabilities.numpy(), scores.numpy(), parts.numpy()

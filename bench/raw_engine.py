@@ -1,29 +1,47 @@
-"""What the engine can do with nothing around it: one process a core, images already in memory."""
+"""What the engine can do with nothing around it: one process a core or a device, images already in memory."""
 
+import contextlib
 import multiprocessing
+import os
 import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.pool import Pool
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from queue import Queue
 
 import numpy as np
 
-BATCHES = (1, 2, 4, 8, 16)
+
+def images_per_second(bundle: Path, batch: int, environments: Sequence[dict[str, str]], seconds: float) -> float:
+    """Throughput of one engine for each environment, with one thread on a CPU, summed."""
+    with engines(environments) as pool:
+        return sum(pool.starmap(_measure, [(bundle, batch, seconds)] * len(environments), chunksize=1))
 
 
-def images_per_second(bundle: Path, batch: int, num_processes: int, seconds: float) -> float:
-    """Throughput of `num_processes` engines with one thread each, summed."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(num_processes)
-    with context.Pool(num_processes, initializer=_keep, initargs=(barrier,)) as pool:
-        return sum(pool.starmap(_measure, [(bundle, batch, seconds)] * num_processes, chunksize=1))
-
-
-def seconds_of_one(bundle: Path, seconds: float) -> float:
+def seconds_of_one(bundle: Path, environment: dict[str, str], seconds: float) -> float:
     """Median time of a batch of one, alone on the machine."""
-    from service.bundle import load_bundle
-    from service.engine import Engine
+    with engines([environment]) as pool:
+        return pool.apply(_measure_one, (bundle, seconds))
 
-    engine = Engine(load_bundle(bundle))
+
+@contextlib.contextmanager
+def engines(environments: Sequence[dict[str, str]]) -> Iterator[Pool]:
+    """A process for each environment: a device is hidden or shown by variables that are read when CUDA first loads."""
+    context = multiprocessing.get_context("spawn")
+    waiting = context.Queue()
+    for environment in environments:
+        waiting.put(environment)
+    barrier = context.Barrier(len(environments))
+    with context.Pool(len(environments), initializer=_keep, initargs=(barrier, waiting)) as pool:
+        yield pool
+
+
+def _measure_one(bundle: Path, seconds: float) -> float:
+    from portcullis.bundle.engine import start
+    from portcullis.bundle.files import load_bundle
+
+    engine = start(load_bundle(bundle))
     images = np.zeros((1, *_shape(bundle)), np.uint8)
     times = []
     end = time.perf_counter() + seconds
@@ -37,16 +55,17 @@ def seconds_of_one(bundle: Path, seconds: float) -> float:
 _barrier: Barrier | None = None
 
 
-def _keep(barrier: Barrier) -> None:
+def _keep(barrier: Barrier, environments: "Queue[dict[str, str]]") -> None:
     global _barrier
     _barrier = barrier
+    os.environ.update(environments.get())
 
 
 def _measure(bundle: Path, batch: int, seconds: float) -> float:
-    from service.bundle import load_bundle
-    from service.engine import Engine
+    from portcullis.bundle.engine import start
+    from portcullis.bundle.files import load_bundle
 
-    engine = Engine(load_bundle(bundle))
+    engine = start(load_bundle(bundle))
     images = np.zeros((batch, *_shape(bundle)), np.uint8)
     for _ in range(20):
         engine.run(images)
@@ -60,7 +79,7 @@ def _measure(bundle: Path, batch: int, seconds: float) -> float:
 
 
 def _shape(bundle: Path) -> tuple[int, int, int]:
-    from service.bundle import load_bundle
+    from portcullis.bundle.files import load_bundle
 
     image = load_bundle(bundle).manifest.image
     return image.height, image.width, 3

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import torch
 
-from service.bundle import ImageSpec
-from training import backbones, host, methods
-from training.classifier import Classifier
-from training.cost import interleaved_ratio, relative_inference_cost
-from training.objective import objective
+from portcullis.bundle.manifest import ImageSpec
+from portcullis_training import backbones, methods
+from portcullis_training.cli import host
+from portcullis_training.fitting.classifier import Classifier
+from portcullis_training.fitting.objective import material_of, objective
+from portcullis_training.measuring.cost import interleaved_ratio, relative_inference_cost
 
 RESULTS = Path(__file__).parent / "results" / "training_cost.json"
 NUM_CLASSES = 10
@@ -27,33 +28,33 @@ def main() -> None:
     parser.add_argument("--backbone", default="resnet9")
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--seconds", type=float, default=20.0, help="processor time for each ratio")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     host.settle()
     torch.set_num_threads(1)
-    results = measure(arguments.backbone, arguments.image_size, arguments.batch_size, arguments.rounds)
+    results = measure(arguments.backbone, arguments.image_size, arguments.batch_size, arguments.seconds)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))
     print(f"kept in {arguments.out}")
 
 
-def measure(backbone: str, image_size: int, batch_size: int, num_rounds: int) -> dict[str, object]:
+def measure(backbone: str, image_size: int, batch_size: int, max_seconds: float) -> dict[str, object]:
     """Every method against SoftMax; SoftMax against itself shows what the measurement is worth."""
     theirs = training_step("softmax", False, backbone, image_size, batch_size)
     ratios = {}
     for name, is_fractional in (("softmax", False), ("isomaxplus", False), ("dismax", False), ("dismax", True)):
         ours = training_step(name, is_fractional, backbone, image_size, batch_size)
-        row = {"training step": interleaved_ratio(ours, theirs, num_rounds)}
+        row = {"training step": interleaved_ratio(ours, theirs, max_seconds)}
         if not is_fractional:  # the graph is the same
             costs = relative_inference_cost(
-                classifier_of(name, backbone), methods.find(name), spec(image_size), num_rounds
+                classifier_of(name, backbone), methods.find(name), spec(image_size), max_seconds
             )
             row |= {f"exported graph, {batch}": cost for batch, cost in costs.items()}
         ratios[name + ("+fractional" if is_fractional else "")] = row
     return {
-        "backbone": backbone, "image_size": image_size, "batch_size": batch_size, "rounds": num_rounds,
+        "backbone": backbone, "image_size": image_size, "batch_size": batch_size, "seconds": max_seconds,
         "torch": torch.__version__, "relative_to_softmax": ratios,
     }  # fmt: skip
 
@@ -72,7 +73,8 @@ def training_step(
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        objective(method, classifier, images, labels, fractional_regulariser=is_fractional).loss.backward()
+        material = material_of(images, labels, NUM_CLASSES, fractional_regulariser=is_fractional)
+        objective(method, classifier, material).loss.backward()
         optimizer.step()
 
     return step

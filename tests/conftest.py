@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.bundle import Bundle
+from portcullis.bundle.files import Bundle
 from tests import tiny
 from tests.running import RunningService
 

@@ -7,23 +7,33 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
-READY = re.compile(r"is ready on (http://\S+)")
+READY = re.compile(r"is ready on (https?://\S+)")
 ADMIN_KEY = "test-admin-secret"
 START_SECONDS = 60
 
 
 class RunningService:
-    """`portcullis serve` on a free port; use as a context manager."""
+    """`portcullis serve` on a free port; use as a context manager. `program`: what is run, `directory`: where."""
 
-    def __init__(self, models: Path, runtime: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "service", "serve", "--models", models, "--runtime-directory", runtime]
+    def __init__(
+        self,
+        models: Path,
+        runtime: Path,
+        *flags: str,
+        environment: dict[str, str] | None = None,
+        program: Sequence[str | Path] = (sys.executable, "-m", "portcullis"),
+        directory: Path | None = None,
+    ) -> None:
+        command = [*program, "serve", "--models", models, "--runtime-directory", runtime]
         self.process = subprocess.Popen(
             [*map(str, command), "--port", "0", "--workers", "2", "--admin-keys", f"tester:{ADMIN_KEY}", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            cwd=directory,
             env={**{k: v for k, v in os.environ.items() if not k.startswith("PORTCULLIS_")}, **(environment or {})},
         )
         self.runtime = runtime

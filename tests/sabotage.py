@@ -1,4 +1,4 @@
-"""Ways to hurt a running service, for tests/service/test_faults.py and bench/faults.py."""
+"""Ways to hurt a running service, for tests/service/processes/test_faults.py and bench/faults.py."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from service.metrics import expose
+from portcullis.telemetry.collectors import expose
 from tests import tiny
 from tests.running import ADMIN_KEY, RunningService
 
@@ -17,6 +17,21 @@ SHARPNESS = {1: 1.0, 2: 1.5}
 """How the graph of each version was made."""
 ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
 DAY = 86_400
+BREAKABLE_ENGINE = """
+import os, threading
+import onnxruntime
+
+def breakable(self, *arguments, run=onnxruntime.InferenceSession.run, file=os.environ["TEST_BREAK"]):
+    with open(file) as stream:
+        how, _, who = stream.read().partition(" ")
+    if who in (str(os.getpid()), "everybody"):
+        if how == "hang":
+            threading.Event().wait()
+        raise RuntimeError("the device has been lost")
+    return run(self, *arguments)
+
+onnxruntime.InferenceSession.run = breakable
+"""
 JUMPING_CLOCK = """
 import os, time
 
@@ -67,12 +82,33 @@ def has_ended(pids):
     return not any(Path(f"/proc/{pid}/fd").exists() for pid in pids)
 
 
+def say_on_the_control_channel(service: RunningService, worker: int, said: bytes) -> None:
+    """Say something to the supervisor in a worker's name: on the pipe that the two share, beside its standard ones."""
+
+    def pipes(pid: int) -> dict[str, Path]:
+        links = Path(f"/proc/{pid}/fd").iterdir()
+        return {str(link.readlink()): link for link in links if str(link.readlink()).startswith("pipe:")}
+
+    held = pipes(service.process.pid)
+    shared = [link for pipe, link in pipes(worker).items() if pipe in held and int(link.name) > 2]
+    with contextlib.suppress(BrokenPipeError), shared[0].open("wb", buffering=0) as channel:
+        channel.write(said)
+
+
 def jumping_clock(directory: Path) -> tuple[Path, dict[str, str]]:
     """A file with the seconds by which the wall clock is wrong, and the environment that makes a process believe it."""
     (directory / "sitecustomize.py").write_text(JUMPING_CLOCK)
     clock = directory / "clock"
     clock.write_text("0")
     return clock, {"PYTHONPATH": f"{directory}{os.pathsep}{Path.cwd()}", "TEST_CLOCK": str(clock)}
+
+
+def breakable_engine(directory: Path) -> tuple[Path, dict[str, str]]:
+    """A file that says whose engine breaks and how, `fail PID`, `hang PID` or `fail everybody`, and the environment."""
+    (directory / "sitecustomize.py").write_text(BREAKABLE_ENGINE)
+    broken = directory / "broken"
+    broken.write_text("")
+    return broken, {"PYTHONPATH": str(directory), "TEST_BREAK": str(broken), "ORT_DISABLE_TELEMETRY": "1"}
 
 
 @contextlib.contextmanager

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from service import gate
-from service.bundle import Bundle, Figures, Manifest, OutsideFigures, write_bundle
+from portcullis.bundle import gate
+from portcullis.bundle.files import Bundle, write_bundle
+from portcullis.bundle.manifest import Figures, Manifest, OutsideFigures
 from tests import tiny
 from tests.service.pictures import encode
 

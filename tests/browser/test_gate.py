@@ -6,6 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
+from portcullis.store.followers import Followed, Followers
 from tests import tiny
 from tests.browser import colours
 from tests.running import ADMIN_KEY
@@ -83,12 +84,34 @@ def test_a_wrong_key_changes_nothing_and_the_right_one_applies_and_says_what_cha
         console.give_key()
         assert "(accept95) → " in page.locator(".outcome .done").inner_text()
         assert "(accept90)" in page.locator(".outcome .done").inner_text()
+        assert "Every worker has followed." in page.locator(".outcome .done").inner_text()
         assert httpx.get(gate_route).json()["operating_point"] == "accept90"
         page.locator(".gate .intro", has_text="(accept90)").wait_for()
         assert page.evaluate("localStorage.length") == 0
     finally:
         headers = {"authorization": f"Bearer {ADMIN_KEY}"}
         httpx.put(gate_route, json={"operating_point": "accept95"}, headers=headers).raise_for_status()
+
+
+def test_a_change_that_a_worker_does_not_follow_is_shown_as_accepted_with_its_name(open_console, console_service):
+    """The word of a worker that is far behind, and that will never follow: the service waits for it for a while."""
+    followers, late = Followers(console_service.runtime), Followed(revision=0)
+    gate_route = f"{console_service.url}/v1/models/quiet/gate"
+    followers.confirm(9, late)
+    try:
+        console = open_console("gate")
+        console.choose_model("quiet")
+        console.page.get_by_role("button", name="accept90").click()
+        console.page.get_by_role("button", name="Apply").click()
+        console.give_key()
+        text = console.page.locator(".outcome .done").inner_text()
+        assert text.startswith("Accepted. ")
+        assert "Not followed yet by worker 9 (it has not taken up the change yet)" in text
+    finally:
+        followers.forget(9)
+        headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+        answer = httpx.put(gate_route, json={"operating_point": "accept95"}, headers=headers)
+    assert (answer.status_code, answer.json()["behind"]) == (200, [])
 
 
 def test_any_share_of_familiar_images_can_be_promised(open_console):

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from service import bundle as bundles
+from portcullis.bundle import files as bundles
 from tests import tiny
 from tests.browser import colours
 from tests.browser.conftest import PHONE

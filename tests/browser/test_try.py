@@ -5,7 +5,7 @@ import base64
 import httpx
 import pytest
 
-from service import gate
+from portcullis.bundle import gate
 from tests import tiny
 from tests.service.pictures import RED, STRANGE
 
@@ -30,7 +30,7 @@ def test_a_familiar_and_a_strange_image_get_their_verdict_in_words_and_figures(o
     accepted, rejected = card(console, "poppy.png"), card(console, "noise.png")
     assert accepted.locator(".verdict").inner_text() == "accept"
     assert accepted.locator(".answer .label").inner_text() == "red"
-    assert rejected.locator(".verdict").inner_text() == "reject"
+    assert rejected.locator(".verdict").inner_text() == "reject: stranger"
     assert "Stranger than all 999 images it was calibrated on" in rejected.inner_text()
     score = httpx.post(f"{console_service.url}/v1/predict", content=RED).json()["score"]
     share = gate.p_value(score, tiny.manifest().calibration)
@@ -51,7 +51,7 @@ def test_a_file_that_is_no_image_is_refused_in_the_words_of_the_service_and_harm
 def test_an_example_that_came_with_the_bundle_is_one_click_away(open_console):
     console = open_console("try")
     console.page.get_by_role("button", name="strange: greys").click()
-    assert card(console, "strange: greys").locator(".verdict").inner_text() == "reject"
+    assert card(console, "strange: greys").locator(".verdict").inner_text() == "reject: stranger"
     console.page.get_by_role("button", name="familiar: blue").click()
     assert card(console, "familiar: blue").locator(".answer .label").inner_text() == "blue"
 

@@ -13,10 +13,15 @@ ROOT = Path(__file__).parent.parent.parent
 class Stage:
     name: str
     base: str
+    parent: "Stage | None" = None
     instructions: list[tuple[str, str]] = field(default_factory=list)
 
     def all(self, keyword: str) -> list[str]:
         return [text for word, text in self.instructions if word == keyword]
+
+    def inherited(self, keyword: str) -> list[str]:
+        """Of the stages that it is built on too, theirs first."""
+        return [*(self.parent.inherited(keyword) if self.parent else []), *self.all(keyword)]
 
     def copied(self) -> list[tuple[str | None, list[str], str]]:
         """(stage that it comes from or none, sources, target) of each COPY."""
@@ -29,10 +34,10 @@ class Stage:
         return found
 
     def environment(self) -> dict[str, str]:
-        return dict(word.split("=", 1) for text in self.all("ENV") for word in shlex.split(text))
+        return dict(word.split("=", 1) for text in self.inherited("ENV") for word in shlex.split(text))
 
     def command(self) -> list[str]:
-        return [*json.loads(self.all("ENTRYPOINT")[-1]), *json.loads(self.all("CMD")[-1])]
+        return [*json.loads(self.inherited("ENTRYPOINT")[-1]), *json.loads(self.inherited("CMD")[-1])]
 
 
 def stages() -> dict[str, Stage]:
@@ -45,7 +50,7 @@ def stages() -> dict[str, Stage]:
         keyword, rest = line.split(maxsplit=1)
         if keyword == "FROM":
             base, _, name = rest.split()
-            found[name] = Stage(name, base)
+            found[name] = Stage(name, base, found.get(base))
         elif found:
             list(found.values())[-1].instructions.append((keyword, rest))
     return found

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from service.settings import PREFIX, load
+from portcullis.commands.settings_sources import load
+from portcullis.environment import PREFIX
 from tests.deploy.dockerfile import ROOT, stages
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import tomllib
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -18,8 +17,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from service.settings import PREFIX, load
+from portcullis.commands.settings_sources import load
+from portcullis.environment import PREFIX
 from tests.deploy.dockerfile import ROOT, origins, stages
+from tests.packaging.requirements import EXTRAS, PROJECT, unfolded
 
 STAGES = stages()
 SERVING = ("cpu", "gpu")
@@ -43,7 +44,7 @@ def test_every_copied_path_exists_and_is_let_into_the_build(name):
     for source, paths, _ in STAGES[name].copied():
         if source is None:
             assert [path for path in paths if not (ROOT / path).exists()] == []
-            assert {path.split("/")[0] for path in paths} <= let_in
+            assert [path for path in paths if not any(Path(path).is_relative_to(each) for each in let_in)] == []
         else:
             assert source in STAGES
 
@@ -56,38 +57,65 @@ def test_nothing_of_training_gets_into_a_serving_image(name):
         assert not any("training]" in command or "torch" in command for command in stage.all("RUN"))
 
 
-@pytest.mark.parametrize(("name", "runtime"), [("cpu", "cpu"), ("gpu", "gpu"), ("training", "gpu,training")])
-def test_packages_are_installed_as_documented_with_their_pins(name, runtime):
-    commands = [command for stage in origins(name) for command in STAGES[stage].all("RUN")]
-    (install,) = [command for command in commands if "pip install" in command]
-    assert f"pip install -c constraints.txt '.[{runtime}]'" in install
+@pytest.mark.parametrize("name", SERVING)
+def test_packages_are_installed_by_their_hashes_before_the_source_is_copied(name):
+    packages, build = STAGES[f"packages-{name}"], STAGES[f"build-{name}"]
+    assert [paths for _, paths, _ in packages.copied()] == [["deploy/locks/"]]
+    (install,) = packages.all("RUN")
+    assert f"pip install --no-deps --require-hashes -r /locks/build.txt -r /locks/{name}.txt" in install
+    assert build.base == packages.name
+    (own,) = build.all("RUN")
+    assert "pip install --no-deps --no-build-isolation --no-index /source" in own, "nothing more is fetched"
+
+
+def test_make_serve_installs_what_the_images_do():
+    makefile = (ROOT / "Makefile").read_text()
+    assert "--no-deps --require-hashes -r deploy/locks/build.txt -r deploy/locks/$(RUNTIME).txt" in makefile
+    assert "--no-deps --no-build-isolation -e ." in makefile
+
+
+def test_training_is_installed_with_the_pins_of_the_tests():
+    (install,) = STAGES["training"].all("RUN")
+    assert "pip install -c constraints.txt '.[gpu,training]'" in install
+
+
+def test_a_gpu_image_needs_nothing_but_the_driver_of_its_host():
+    """CUDA and cuDNN are among its packages; the container toolkit is told to let the driver in."""
+    locked = (ROOT / "deploy" / "locks" / "gpu.txt").read_text()
+    for library in ("nvidia-cuda-runtime", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-cufft", "nvidia-curand"):
+        assert f"\n{library}==" in locked
+    for name in ("gpu", "training"):
+        variables = STAGES[name].environment()
+        assert variables["NVIDIA_VISIBLE_DEVICES"] == "all"
+        assert {"compute", "utility"} == set(variables["NVIDIA_DRIVER_CAPABILITIES"].split(","))
+    cache = STAGES["gpu"].environment()["CUDA_CACHE_PATH"]
+    assert Path(cache).is_relative_to(json.loads(STAGES["gpu"].inherited("VOLUME")[0])[0])
 
 
 def test_every_package_that_serving_installs_is_pinned():
     pinned = {canonicalize_name(line.split("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    waiting = [*project["dependencies"], *project["optional-dependencies"]["cpu"]]
+    waiting = unfolded([*PROJECT["dependencies"], *EXTRAS["cpu"]])
     needed: set[str] = set()
     while waiting:
-        requirement = Requirement(waiting.pop())
+        requirement = waiting.pop()
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             name = canonicalize_name(requirement.name)
             if name not in needed:
                 needed.add(name)
-                waiting += metadata.requires(name) or []
+                waiting += map(Requirement, metadata.requires(name) or [])
     assert needed - pinned == set()
 
 
 def test_both_builds_of_onnx_runtime_have_one_version():
     pins = (ROOT / "constraints.txt").read_text()
-    version = re.search(r"^onnxruntime==(\S+)$", pins, re.MULTILINE)[1]
-    for name in ("build-gpu", "training"):
-        assert STAGES[name].all("ARG") == [f"ONNXRUNTIME_GPU_VERSION={version}"]
+    versions = re.findall(r"^onnxruntime(?:-gpu)?==(\S+)$", pins, re.MULTILINE)
+    assert len(versions) == 2
+    assert len(set(versions)) == 1
 
 
 @pytest.mark.parametrize("name", RUN)
 def test_nobody_is_root(name):
-    assert int(STAGES[name].all("USER")[-1].split(":")[0]) > 0
+    assert int(STAGES[name].inherited("USER")[-1].split(":")[0]) > 0
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -99,9 +127,9 @@ def test_onnx_runtime_sends_nothing_to_its_maker(name):
 @pytest.mark.parametrize("name", SERVING)
 def test_the_volume_is_the_runtime_directory_and_belongs_to_the_user(name):
     stage = STAGES[name]
-    (volume,) = json.loads(stage.all("VOLUME")[0])
+    (volume,) = json.loads(stage.inherited("VOLUME")[0])
     assert volume == stage.environment()[f"{PREFIX}RUNTIME_DIRECTORY"]
-    assert f"install -d -o portcullis -g portcullis {volume}" in stage.all("RUN")[0]
+    assert f"install -d -o portcullis -g portcullis {volume}" in stage.inherited("RUN")[0]
 
 
 @pytest.mark.parametrize("name", SERVING)
@@ -109,7 +137,7 @@ def test_the_environment_is_made_of_settings_that_exist(name):
     variables = STAGES[name].environment()
     settings = load({}, variables)
     assert settings.host == "0.0.0.0", "a container that listens on loopback cannot be reached"
-    assert str(settings.port) == STAGES[name].all("EXPOSE")[0]
+    assert str(settings.port) == STAGES[name].inherited("EXPOSE")[0]
     assert any(str(settings.models) == target.rstrip("/") for _, _, target in STAGES[name].copied())
     assert settings.providers == ({"cpu": "cpu", "gpu": "cuda"}[name],)
 
@@ -142,7 +170,7 @@ class _Readiness(http.server.BaseHTTPRequestHandler):
 @pytest.mark.parametrize("name", SERVING)
 @pytest.mark.parametrize(("status", "is_healthy"), [(HTTPStatus.OK, True), (HTTPStatus.SERVICE_UNAVAILABLE, False)])
 def test_the_health_check_follows_readiness(name, status, is_healthy):
-    (text,) = STAGES[name].all("HEALTHCHECK")
+    (text,) = STAGES[name].inherited("HEALTHCHECK")
     command = json.loads(text.partition("CMD ")[2])
     assert command[0] == "python"
     with http.server.HTTPServer(("127.0.0.1", 0), functools.partial(_Readiness, status)) as server:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from service.settings import Settings
+from portcullis.settings import Settings
 
 pytest.importorskip("grafana_foundation_sdk", reason="grafana-foundation-sdk, which writes the dashboard, is missing")
 

@@ -1,54 +1,23 @@
 """The Kubernetes manifests: each alone, and as Kustomize puts them together."""
 
-import functools
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from service.settings import PREFIX, load
-from tests.deploy.dockerfile import ROOT, stages
-
-DIRECTORY = ROOT / "deploy" / "kubernetes"
-OVERLAYS = ("cpu", "gpu")
-OPERATOR_KINDS = {"ServiceMonitor", "PrometheusRule"}  # custom resources: kubernetes-validate has no schema for them
-MANIFESTS = sorted(
-    path
-    for path in DIRECTORY.rglob("*.yaml")
-    if path.name != "kustomization.yaml" and "apiVersion" in path.read_text()[:4000]
+from portcullis.commands.settings_sources import load
+from portcullis.environment import PREFIX
+from tests.deploy.dockerfile import stages
+from tests.deploy.manifests import (
+    DIRECTORY,
+    MANIFESTS,
+    OVERLAYS,
+    needs_kubectl,
+    overlay_of_ones_own,
+    rendered,
+    resource,
+    validate,
 )
-
-
-def _has_kustomize() -> bool:
-    """Kustomize 5 inside kubectl; Debian's own kubectl has one that knows no components."""
-    if shutil.which("kubectl") is None:
-        return False
-    asked = ["kubectl", "version", "--client", "--output=json"]
-    done = subprocess.run(asked, check=False, capture_output=True, text=True)
-    return '"kustomizeVersion": "v5' in done.stdout
-
-
-needs_kubectl = pytest.mark.skipif(not _has_kustomize(), reason="kubectl with Kustomize 5 is missing")
-
-
-def validate(resource: dict) -> None:
-    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    if resource["kind"] not in OPERATOR_KINDS:
-        kubernetes_validate.validate(resource, "1.32", strict=True)
-
-
-def resource(name: str) -> dict:
-    return yaml.safe_load((DIRECTORY / name).read_text())
-
-
-@functools.cache
-def rendered(directory: Path) -> dict[str, dict]:
-    done = subprocess.run(["kubectl", "kustomize", directory], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return {document["kind"]: document for document in yaml.safe_load_all(done.stdout)}
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(DIRECTORY)))
@@ -71,17 +40,8 @@ def test_each_overlay_renders_to_valid_resources(overlay):
     resources = rendered(DIRECTORY / "overlays" / overlay)
     for document in resources.values():
         validate(document)
-    assert set(resources) >= {
-        "ConfigMap",
-        "Deployment",
-        "HorizontalPodAutoscaler",
-        "NetworkPolicy",
-        "PodDisruptionBudget",
-        "PrometheusRule",
-        "Service",
-        "ServiceAccount",
-        "ServiceMonitor",
-    }
+    plain = {"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount"}
+    assert set(resources) - {"HorizontalPodAutoscaler"} == plain, "of kinds that every cluster knows"
 
 
 @needs_kubectl
@@ -114,14 +74,7 @@ def test_the_variables_of_a_pod_are_settings(overlay, tmp_path):
 @needs_kubectl
 @pytest.mark.parametrize("component", ["models-volume", "models-object-store"])
 def test_bundles_can_come_from_elsewhere(component, tmp_path):
-    """In an overlay of one's own, as docs/operations.md says; in a copy, since Kustomize wants relative paths."""
-    copy = tmp_path / "kubernetes"
-    shutil.copytree(DIRECTORY, copy)
-    own = copy / "overlays" / "own"
-    own.mkdir()
-    text = "resources: [../cpu]\ncomponents: [../../" + component + "]\n"
-    (own / "kustomization.yaml").write_text(text)
-    resources = rendered(own)
+    resources = overlay_of_ones_own(tmp_path, "cpu", component)
     pod = resources["Deployment"]["spec"]["template"]["spec"]
     for document in resources.values():
         validate(document)
@@ -162,7 +115,7 @@ def test_the_container_is_hardened_and_writes_only_to_its_volumes():
     assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert pod["securityContext"]["runAsNonRoot"]
-    assert f"{pod['securityContext']['runAsUser']}:" in stages()["gpu"].all("USER")[-1]
+    assert f"{pod['securityContext']['runAsUser']}:" in stages()["gpu"].inherited("USER")[-1]
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {stages()["gpu"].environment()[f"{PREFIX}RUNTIME_DIRECTORY"], "/tmp"}
 
@@ -180,10 +133,39 @@ def test_probes_ask_for_what_they_are_meant_to():
     assert paths == {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
 
 
-def test_the_autoscaler_uses_the_metric_that_the_adapter_makes():
-    (rule,) = resource("monitoring/prometheus-adapter-values.yaml")["rules"]["custom"]
-    (metric,) = resource("base/autoscaler.yaml")["spec"]["metrics"]
-    assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
-    assert re.match(rule["name"]["matches"], rule["seriesQuery"].partition("{")[0])
-    target = float(metric["pods"]["target"]["averageValue"].removesuffix("m")) / 1000
-    assert target < load({}, {}).overload_wait_seconds, "under overload images wait about that long, not longer"
+@needs_kubectl
+def test_monitoring_is_for_clusters_that_have_the_operator(tmp_path):
+    resources = overlay_of_ones_own(tmp_path, "cpu", "monitoring")
+    for document in resources.values():
+        validate(document)
+    assert set(resources) >= {"PrometheusRule", "ServiceMonitor"}
+
+
+def test_replicas_are_spread_over_zones_and_over_nodes():
+    constraints = resource("base/deployment.yaml")["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert [each["topologyKey"] for each in constraints] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    assert {each["whenUnsatisfiable"] for each in constraints} == {"ScheduleAnyway"}, "one zone is better than none"
+
+
+@needs_kubectl
+def test_a_build_of_tensorrt_outlives_its_pod_and_nobody_gives_up_on_it(tmp_path):
+    resources = overlay_of_ones_own(tmp_path, "gpu", "tensorrt")
+    for document in resources.values():
+        validate(document)
+    deployment = resources["Deployment"]["spec"]
+    (container,) = deployment["template"]["spec"]["containers"]
+    probe = container["startupProbe"]
+    patience_seconds = probe["periodSeconds"] * probe["failureThreshold"]
+    assert patience_seconds >= 3600
+    assert deployment["progressDeadlineSeconds"] > patience_seconds
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "cache"]
+    for name in (f"{PREFIX}TENSORRT_CACHE", "CUDA_CACHE_PATH"):
+        assert Path(variables[name]).is_relative_to(mount["mountPath"])
+    (volume,) = [each for each in deployment["template"]["spec"]["volumes"] if each["name"] == "cache"]
+    claim = resources["PersistentVolumeClaim"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    settings = load(
+        {}, {name: value for name, value in variables.items() if name.startswith(PREFIX) and "KEYS" not in name}
+    )
+    assert settings.providers == ("tensorrt", "cuda")

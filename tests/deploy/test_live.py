@@ -21,7 +21,7 @@ from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.generate import PROMETHEUS, ROOT
-from service.settings import PREFIX
+from portcullis.environment import PREFIX
 from tests import tiny
 from tests.deploy.dockerfile import stages
 from tests.deploy.promql import TARGET_LABELS, complaints, known, selectors
@@ -77,6 +77,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A models directory of our own: the tests add to it."""
     directory = tmp_path_factory.mktemp("live") / "models"
     tiny.write(directory)
+    tiny.write_fitted(directory, name="tiny-fitted")
     return directory
 
 
@@ -117,7 +118,7 @@ def _service(directory: Path) -> _Running:
         "queue-capacity": 8,
     }
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    command = [sys.executable, "-m", "service", "serve", "--review-enabled", *words]
+    command = [sys.executable, "-m", "portcullis", "serve", "--review-enabled", *words]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -156,12 +157,12 @@ def _answers(client: httpx.Client) -> bool:
 
 
 def queries() -> list[str]:
-    """Every expression of the dashboard, as Grafana would send it, and that of the autoscaler's metric."""
+    """Every expression of the dashboard, as Grafana would send it, and those of the autoscalers' metrics."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     found = [target["expr"] for panel in panels for target in panel.get("targets", [])]
-    adapter = yaml.safe_load((ROOT / "deploy/kubernetes/monitoring/prometheus-adapter-values.yaml").read_text())
-    (rule,) = adapter["rules"]["custom"]
-    found.append(rule["metricsQuery"].replace("<<.GroupBy>>", "instance").replace("<<.LabelMatchers>>", 'job=~".+"'))
+    adapter = yaml.safe_load((ROOT / "deploy/kubernetes/autoscaling/prometheus-adapter-values.yaml").read_text())
+    asked = [rule["metricsQuery"].replace("<<.GroupBy>>", "instance") for rule in adapter["rules"]["custom"]]
+    found += [expression.replace("<<.LabelMatchers>>", 'job=~".+"') for expression in asked]
     for name, value in VARIABLES.items():
         found = [expression.replace(name, value) for expression in found]
     return found
@@ -189,13 +190,15 @@ def test_the_drift_alert_goes_from_inactive_to_firing(stack):
 
 
 def test_every_query_of_the_dashboard_has_an_answer_once_everything_has_happened(stack, models):
-    """An error, a flood, a swap, a shadow and kept images: nothing that the dashboard shows may stay empty."""
+    """An error, a swap, a shadow, kept images, a gate by class: nothing that the dashboard shows may stay empty."""
     images, _ = tiny.familiar(64, seed=8)
     assert stack.service.post("/v1/predict", content=b"no image").status_code == 400
     stack.service.post("/v1/predict/batch", files=[("files", ("a.png", _png(pixels))) for pixels in images])
     tiny.write(models, version=2, sharpness=1.1)
     shadow = {"version": 2, "share": 1.0}
     stack.service.put("/v1/models/tiny/shadow", json=shadow, headers=ADMIN).raise_for_status()
+    by_class = {"operating_point": "accept95:by-class"}
+    stack.service.put("/v1/models/tiny-fitted/gate", json=by_class, headers=ADMIN).raise_for_status()
     stack.send(images)
     silent = [expression for expression in queries() if not stack.ask(expression)]
     wait_until(lambda: not any(map(_is_silent(stack), silent)), f"no answer: {silent}")
@@ -236,7 +239,7 @@ def test_the_metrics_are_well_formed(stack):
 
 
 def test_the_health_check_of_the_image_passes_on_the_real_service(stack):
-    command = json.loads(stages()["cpu"].all("HEALTHCHECK")[0].partition("CMD ")[2])
+    command = json.loads(stages()["cpu"].inherited("HEALTHCHECK")[0].partition("CMD ")[2])
     port = str(stack.service.base_url.port)
     done = subprocess.run([sys.executable, *command[1:]], env={f"{PREFIX}PORT": port}, check=False, timeout=30)
     assert done.returncode == 0

@@ -11,11 +11,15 @@ import pytest
 import yaml
 
 from deploy.generate import OPERATIONS, PROMETHEUS, ROOT
-from service.drift import EMPTY_SHARE, P_VALUE_BUCKETS, psi
+from portcullis.bundle.gate import P_VALUE_BUCKETS
+from portcullis.drift.window import EMPTY_SHARE, psi
 from tests.deploy.promql import complaints, known, rules
 
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
 UNIT_TESTS = sorted((PROMETHEUS / "tests").glob("*.test.yml"))
+DASHBOARD = ROOT / "deploy" / "grafana" / "dashboard.yml"
+DRIFT = ROOT / "docs" / "drift.md"
+LIVE_VIEW = ROOT / "service" / "portcullis" / "api" / "console" / "static" / "js" / "views" / "live.js"
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is missing")
 needs_amtool = pytest.mark.skipif(
     shutil.which("amtool") is None, reason="amtool (Debian: prometheus-alertmanager) is missing"
@@ -44,6 +48,14 @@ def test_alertmanager_accepts_its_configuration():
     file = ROOT / "deploy" / "alertmanager" / "alertmanager.yml"
     done = subprocess.run(["amtool", "check-config", file], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_one_psi_is_a_marked_change_wherever_a_person_reads_of_it():
+    marked = re.search(r"psi1h > (\S+)", ALERTS["PortcullisDriftPsi"]["expr"])[1]
+    assert f"({marked} is a marked change)" in ALERTS["PortcullisDriftPsi"]["annotations"]["description"]
+    for place in (DASHBOARD, DRIFT, LIVE_VIEW):
+        assert f"above {marked} a marked change" in place.read_text(), place
+    assert f"PSI above {marked} for" in OPERATIONS.read_text()
 
 
 @pytest.mark.parametrize("alert", ALERTS)

@@ -1,7 +1,7 @@
 """What is published of a model that has answered nothing yet, written out by hand."""
 
-from service.drift import DriftReport
-from service.drift_reader import PublishedModel
+from portcullis.drift.published import PublishedModel
+from portcullis.schemas.drift import DriftReport
 
 
 def empty_report(class_mix=(1.0,)) -> DriftReport:

@@ -1,16 +1,18 @@
 import argparse
+import re
 from pathlib import Path
 
 import pytest
 
-from service import settings
-from service.errors import SettingsError
+from portcullis import settings
+from portcullis.commands import settings_sources
+from portcullis.errors import SettingsError
 
 
 def load(flags=(), environment=None):
     parser = argparse.ArgumentParser()
-    settings.add_flags(parser)
-    return settings.load(vars(parser.parse_args(flags)), environment or {})
+    settings_sources.add_flags(parser)
+    return settings_sources.load(vars(parser.parse_args(flags)), environment or {})
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path):
@@ -28,23 +30,26 @@ def test_the_file_may_be_named_by_the_environment(tmp_path):
     file = tmp_path / "portcullis.toml"
     file.write_text("port = 7")
     assert load(environment={"PORTCULLIS_CONFIG": str(file)}).port == 7
+    other = tmp_path / "other.toml"
+    other.write_text("port = 8")
+    assert load(["--config", str(other)], {"PORTCULLIS_CONFIG": str(file)}).port == 8
 
 
 def test_lists_auto_and_switches_are_written_as_people_write_them():
     options = load(
-        ["--providers", "tensorrt, cuda", "--workers", "auto", "--no-allow-request-gate", "--device-ids", "1,3"]
+        ["--providers", "tensorrt, cuda", "--workers", "auto", "--no-allow-request-gate", "--device-ids", "1,MIG-3"]
     )
     assert options.providers == ("tensorrt", "cuda")
     assert options.workers == 0
     assert options.allow_request_gate is False
-    assert options.device_ids == (1, 3)
+    assert options.device_ids == ("1", "MIG-3")
     assert load(environment={"PORTCULLIS_ALLOW_FALLBACK": "true"}).allow_fallback is True
 
 
 @pytest.mark.parametrize(
     ("flags", "environment", "named"),
     [
-        ([], {"PORTCULLIS_QUEUE_CAPACTY": "5"}, "PORTCULLIS_QUEUE_CAPACTY.*did you mean queue_capacity"),
+        ([], {"PORTCULLIS_QUEUE_CAPACTY": "5"}, "PORTCULLIS_QUEUE_CAPACTY.*did you mean PORTCULLIS_QUEUE_CAPACITY"),
         ([], {"PORTCULLIS_PORT": "http"}, "PORTCULLIS_PORT .environment.*valid integer.*'http'"),
         (["--port", "70000"], {}, "--port .flag.*less than or equal to 65535.*'70000'"),
         (["--queue-capacity", "0"], {}, "--queue-capacity"),
@@ -87,6 +92,30 @@ def test_settings_are_frozen_and_cross_a_pipe_unchanged():
     assert options.models == Path("elsewhere")
     with pytest.raises(Exception, match="frozen"):
         options.port = 1
+
+
+def test_settings_by_themselves_are_not_swayed_by_the_environment(monkeypatch):
+    """A worker gets them through its pipe, whatever is in the environment that it was started in."""
+    monkeypatch.setenv("PORTCULLIS_PORT", "1")
+    assert settings.Settings().port == 8000
+    assert settings.Settings.model_validate({"host": "::1"}).port == 8000
+    assert settings_sources.load({}).port == 1
+
+
+@pytest.mark.parametrize("name", settings.Settings.model_fields)
+def test_the_default_that_help_shows_is_the_one_that_holds(name):
+    """Written as a flag, it changes nothing; where none is shown, there is none."""
+    parser = argparse.ArgumentParser()
+    settings_sources.add_flags(parser)
+    flag = "--" + name.replace("_", "-")
+    (text,) = [action.help for action in parser._actions if flag in action.option_strings]
+    shown = re.search(r"\(default: (.*)\)$", text)
+    if shown is None:
+        assert settings.Settings.model_fields[name].default in (None, ())
+    elif settings.Settings.model_fields[name].annotation is bool:
+        assert load([{"true": flag, "false": "--no-" + flag[2:]}[shown[1]]]) == settings.Settings()
+    else:
+        assert load([flag, shown[1]]) == settings.Settings()
 
 
 def test_every_setting_has_a_description_for_help():

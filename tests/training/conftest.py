@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.recipes import RECIPES
-from training.runs import Run, create_run, open_run
+from portcullis_training.recipes import RECIPES
+from portcullis_training.runs.directory import Run, create_run, open_run
 
 # Two threads that wait for one another on a busy machine take many times as long as one.
 torch.set_num_threads(1)
@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def trained_run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trained, not yet calibrated; read only."""
-    from training.fit import fit
+    from portcullis_training.fitting.fit import fit
 
     config = RECIPES["digits"].model_copy(
         update={"name": "tiny-digits", "epochs": 4, "outside": ("noise:uniform", "shuffled"), "num_workers": 0}
@@ -37,8 +37,8 @@ def trained_run(trained_run_directory: Path, tmp_path: Path) -> Run:
 @pytest.fixture(scope="session")
 def evaluated_run_directory(trained_run_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Calibrated and evaluated too; read only."""
-    from training.calibrate import calibrate
-    from training.evaluate import evaluate
+    from portcullis_training.measuring.calibration import calibrate
+    from portcullis_training.measuring.evaluation import evaluate
 
     directory = tmp_path_factory.mktemp("evaluated") / trained_run_directory.name
     shutil.copytree(trained_run_directory, directory)

@@ -1,11 +1,14 @@
 """Recipes: the paper's are the paper's, and a config can neither be changed nor hold what it does not know."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from training import backbones, methods
-from training.errors import ConfigError
-from training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training import backbones, methods
+from portcullis_training.errors import ConfigError
+from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.runs.directory import read_config
 
 NETWORKS = ("resnet34", "densenet-bc-100", "wrn-28-10")
 PAPER = [f"{data}-{backbone}" for data in ("cifar10", "cifar100") for backbone in NETWORKS]
@@ -44,3 +47,21 @@ def test_contradictions_are_refused():
         make_config({"image_size": 224, "resize_shorter_side": 200})
     with pytest.raises(ConfigError, match="name: "):
         make_config({"name": "../elsewhere"})
+    with pytest.raises(ConfigError, match="would overwrite the pretrained_weights"):
+        make_config({"initialisation": "identity", "pretrained_weights": "download"})
+    with pytest.raises(ConfigError, match="crop_pixels: augmentation none does not crop"):
+        make_config({"augmentation": "none", "crop_pixels": 2})
+    with pytest.raises(ConfigError, match="alternating_flips: augmentation crop does not flip"):
+        make_config({"augmentation": "crop", "alternating_flips": True})
+
+
+@pytest.mark.parametrize(("amp", "precision"), [(True, "auto"), (False, "float32")])
+def test_a_config_from_before_the_precision_had_its_name_is_read(amp, precision):
+    former = {name: value for name, value in RECIPES["digits"].model_dump().items() if name != "precision"}
+    config = make_config({**former, "amp": amp})
+    assert config == RECIPES["digits"].model_copy(update={"precision": precision})
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "models").glob("*/*/config.json")), ids=str)
+def test_the_config_of_every_shipped_bundle_is_a_recipe(path):
+    assert read_config(path).name == path.parents[1].name

@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.slow
 def test_torchvision_is_importable_in_a_fresh_process_without_warnings():
     code = (
-        "import training.torchvision_ops, torchvision, torch;"
+        "import portcullis_training.torchvision_ops, torchvision, torch;"
         "assert torchvision.models.resnet18;"
         "assert torch._C._dispatch_has_kernel_for_dispatch_key('torchvision::nms', 'Meta')"
     )
@@ -17,14 +17,14 @@ def test_torchvision_is_importable_in_a_fresh_process_without_warnings():
 
 
 def test_nothing_is_declared_where_torchvision_imports_by_itself(monkeypatch):
-    from training import torchvision_ops
+    from portcullis_training import torchvision_ops
 
     monkeypatch.setattr(torchvision_ops, "_declare_missing_schemas", lambda: pytest.fail("declared"))
     torchvision_ops.ensure_torchvision()  # imported already, so it imports by itself
 
 
 def test_other_failures_of_torchvision_are_not_hidden(monkeypatch):
-    from training import torchvision_ops
+    from portcullis_training import torchvision_ops
 
     def broken(name: str) -> None:
         raise RuntimeError("another cause")

@@ -6,11 +6,11 @@ import time
 import numpy as np
 import pytest
 
-from service.bundle import load_bundle
-from service.engine import Engine
-from training import data
-from training.__main__ import main
-from training.recipes import RECIPES
+from portcullis.bundle.engine import Engine
+from portcullis.bundle.files import load_bundle
+from portcullis_training import data
+from portcullis_training.__main__ import main
+from portcullis_training.recipes import RECIPES
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ def test_the_demonstration_reaches_97_percent_in_two_minutes_of_processor_time(t
     directories = ["--runs", str(tmp_path / "runs"), "--models", str(tmp_path / "models")]
     assert main(["run", "--recipe", "digits", *directories]) == 0
     assert time.process_time() - started < 120  # of one core: wall-clock time depends on the neighbours
-    figures = json.loads((tmp_path / "runs" / "digits" / "figures.json").read_text())
+    figures = json.loads((tmp_path / "runs" / "digits" / "figures.json").read_text())["content"]
     assert figures["inside"]["accuracy"] >= 0.97
     assert "next: portcullis serve" in capsys.readouterr().out
     splits = data.load("digits", RECIPES["digits"])

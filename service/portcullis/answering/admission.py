@@ -1,0 +1,104 @@
+"""Whether one more item may join a queue. Pure: told who stands in line, what was served and what time it is.
+
+A queue that is long because many clients wait for their answers is served in turn and refuses nobody. A queue that is
+long because more is offered than can be served would only make everybody wait: then only as much is admitted as will
+be answered soon, or as makes the next batch worth running (batch_time.py). What tells the two apart is the excess, the
+offers that have not been served; it fades, so that the end of a flood is noticed too.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from portcullis.answering.batch_time import BatchTime
+
+HALF_LIFE_SECONDS = 0.5
+MAX_EXCESS = 4  # in queue capacities: a long flood is forgotten as soon as a short one
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may run and wait."""
+
+    max_batch: int
+    queue_capacity: int
+    overload_wait_seconds: float
+
+
+class Line(NamedTuple):
+    """Who stands before the engine at one moment."""
+
+    num_waiting: int
+    num_running: int = 0
+    running_since: float = 0.0
+
+
+class PoolLine(NamedTuple):
+    """Who stands before the threads that prepare large items, at one moment."""
+
+    num_ahead: int
+    num_threads: int
+    seconds_each: float
+
+    @property
+    def wait_seconds(self) -> float:
+        """Until a thread is free for one more."""
+        return max(0, self.num_ahead - self.num_threads + 1) / self.num_threads * self.seconds_each
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether a thread would soon have nothing to do."""
+        return self.num_ahead < 2 * self.num_threads
+
+
+class Admission:
+    """Counts offers against what is served."""
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self._limits = limits
+        self._time = BatchTime()
+        self._excess, self._at = 0.0, now
+
+    def offer(self, line: Line, now: float, pool: PoolLine | None = None, deadline: float = math.inf) -> bool:
+        """Count one offer; whether it may join those that wait. `pool` is given for one that must be prepared there."""
+        self._fade(now)
+        self._excess = min(self._excess + 1, MAX_EXCESS * self._limits.queue_capacity)
+        is_full = line.num_waiting >= self._limits.queue_capacity
+        return not (is_full or self._is_too_long(line, pool, now) or self._is_too_late(line, pool, now, deadline))
+
+    def is_hopeless(self, line: Line, now: float, pool: PoolLine | None = None) -> bool:
+        """Whether an offer would be refused now because of a flood; for a refusal before any work is done."""
+        if not self._is_too_long(line, pool, now):
+            return False
+        self._fade(now)
+        return self._is_too_long(line, pool, now)
+
+    def served(self, num_items: int, num_run: int, seconds: float) -> None:
+        """What was served is no excess; how long those that ran took tells how long others will wait."""
+        self._excess = max(0.0, self._excess - num_items)
+        if num_run:
+            self._time.learn(num_run, seconds)
+
+    def _is_too_long(self, line: Line, pool: PoolLine | None, now: float) -> bool:
+        """In a flood: whether one more would neither be answered soon nor keep the engine, or a thread, from idling."""
+        if self._excess <= self._limits.queue_capacity:
+            return False
+        limit, wait = self._limits.overload_wait_seconds, self._wait(line, now)
+        if wait > limit and line.num_waiting >= self._time.least_worthwhile(self._limits.max_batch):
+            return True
+        return pool is not None and not pool.is_hungry and pool.wait_seconds > max(limit, wait)
+
+    def _is_too_late(self, line: Line, pool: PoolLine | None, now: float, deadline: float) -> bool:
+        """Whether its turn would come after its deadline."""
+        wait = max(self._wait(line, now), pool.wait_seconds if pool is not None else 0.0)
+        return wait > 0 and now + wait > deadline
+
+    def _wait(self, line: Line, now: float) -> float:
+        """Seconds until everybody ahead is done: the batch that runs, full ones behind it, and the rest."""
+        running = max(0.0, self._time.seconds(line.num_running) - (now - line.running_since))
+        num_full, rest = divmod(line.num_waiting, self._limits.max_batch)
+        return running + num_full * self._time.seconds(self._limits.max_batch) + self._time.seconds(rest)
+
+    def _fade(self, now: float) -> None:
+        self._excess *= 0.5 ** ((now - self._at) / HALF_LIFE_SECONDS)
+        self._at = now

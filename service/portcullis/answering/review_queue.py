@@ -1,0 +1,160 @@
+"""The review queue: takes images offered by the routes and keeps them, behind the back of every request.
+
+`offer` never waits: it puts an image into a bounded queue in memory, or drops and counts it. One thread a worker
+writes. Whatever goes wrong there turns the queue off for a while and raises a metric; answers go on.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from portcullis.bundle.gate import Verdict
+from portcullis.settings import Settings
+from portcullis.store.review_items import Bounds, ReviewStore
+from portcullis.telemetry.instruments import Metrics
+
+logger = logging.getLogger(__name__)
+
+REVIEW_DIRECTORY = "review"
+MAX_WAITING_ITEMS = 64
+MAX_WAITING_BYTES = 32 * 1024 * 1024
+MAX_WRITE_ITEMS = 16
+REST = 4.0  # the writer rests four times as long as it worked: a flood of rejects costs a worker a fifth of a core
+EXPIRE_SECONDS = 60.0
+CLOSE_SECONDS = 2.0
+RETRY_SECONDS = 30.0  # after a fault: soon enough for whoever has just freed the disk
+
+Candidates = Callable[[], list[str]]
+Offer = tuple[bytes, dict[str, Any]]
+
+
+class NoReview:
+    """The review queue when it is off."""
+
+    store: ReviewStore | None = None
+
+    def offer(self, payload: bytes, answer: dict[str, Any], candidates: Candidates = list) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing to finish."""
+
+
+class ReviewQueue(NoReview):
+    """Keeps rejected images and a sample of accepted ones."""
+
+    def __init__(
+        self,
+        store: ReviewStore,
+        accept_sample: float,
+        max_payload_bytes: int,
+        metrics: Metrics,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.store: ReviewStore = store
+        self._accept_sample, self._max_payload_bytes, self._chance = accept_sample, max_payload_bytes, chance
+        self._failed = metrics.review_failed
+        self._kept, self._repeated, self._dropped, self._lost = (
+            metrics.review_items.labels(result) for result in ("kept", "repeated", "dropped", "failed")
+        )
+        self._waiting: deque[Offer] = deque()
+        self._waiting_bytes = 0
+        self._wake = threading.Condition()
+        self._closing = threading.Event()
+        self._is_on, self._has_failed = True, False
+        self._failed.set(0)
+        self._thread = threading.Thread(target=self._work, name="review", daemon=True)
+        self._thread.start()
+
+    def offer(self, payload: bytes, answer: dict[str, Any], candidates: Candidates = list) -> None:
+        """Take an image if it is wanted and there is room; returns at once in any case.
+
+        `candidates` are asked for only then: the labels that a person should look at first.
+        """
+        if not self._is_on or (answer["verdict"] != Verdict.REJECT and self._chance() >= self._accept_sample):
+            return
+        with self._wake:
+            room = MAX_WAITING_BYTES - self._waiting_bytes
+            if len(self._waiting) < MAX_WAITING_ITEMS and len(payload) <= min(room, self._max_payload_bytes):
+                self._waiting.append((payload, answer | {"candidates": candidates()}))
+                self._waiting_bytes += len(payload)
+                self._wake.notify()
+                return
+        self._dropped.inc()
+
+    def close(self) -> None:
+        """Write what waits, within a moment."""
+        self._closing.set()
+        with self._wake:
+            self._wake.notify()
+        self._thread.join(CLOSE_SECONDS)
+
+    # -- the writer's thread -----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        is_over = False
+        while not is_over:
+            try:
+                self._write_what_comes()
+                is_over = True
+            except Exception as error:  # a full disk, a broken database: never the answers
+                self._turn_off(error)
+                is_over = self._closing.wait(RETRY_SECONDS)
+            finally:
+                self.store.close()
+
+    def _write_what_comes(self) -> None:
+        self.store.prepare()
+        self._is_on = True
+        while not self._closing.is_set() or self._waiting:
+            offers = self._take()
+            started = time.monotonic()
+            self._write(offers)
+            self._closing.wait(REST * (time.monotonic() - started))
+
+    def _take(self) -> list[Offer]:
+        """What waits; nothing after a minute in which nothing came, so that what is too old goes all the same."""
+        with self._wake:
+            if not self._waiting and not self._closing.is_set():
+                self._wake.wait(EXPIRE_SECONDS)
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_WRITE_ITEMS))]
+            self._waiting_bytes -= sum(len(payload) for payload, _ in taken)
+        return taken
+
+    def _write(self, offers: list[Offer]) -> None:
+        try:
+            num_new = self.store.add(offers)
+        except Exception:
+            self._lost.inc(len(offers))
+            raise
+        self._kept.inc(num_new)
+        self._repeated.inc(len(offers) - num_new)
+        if self._has_failed and num_new:  # nothing less proves that images can be kept again
+            self._has_failed = False
+            self._failed.set(0)
+            logger.info("the review queue is on again")
+
+    def _turn_off(self, error: Exception) -> None:
+        self._is_on = False
+        if not self._has_failed:  # say it once, however often it is tried again
+            self._has_failed = True
+            self._failed.set(1)
+            logger.error("the review queue is off until its store works: %s: %s", type(error).__name__, error)
+        with self._wake:
+            self._waiting.clear()
+            self._waiting_bytes = 0
+
+
+def review_of(settings: Settings, metrics: Metrics) -> NoReview:
+    """The review queue that the settings ask for."""
+    if not settings.review_enabled:
+        return NoReview()
+    directory = settings.review_directory or settings.runtime_directory / REVIEW_DIRECTORY
+    bounds = Bounds(settings.review_max_items, settings.review_max_bytes, settings.review_max_age_seconds)
+    return ReviewQueue(
+        ReviewStore(directory, bounds), settings.review_accept_sample, settings.review_max_bytes, metrics
+    )

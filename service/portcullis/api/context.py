@@ -1,0 +1,36 @@
+"""What the routes need, passed in rather than kept in globals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from portcullis.answering.review_queue import NoReview
+from portcullis.drift.published import DriftReader
+from portcullis.http.keys import Access
+from portcullis.lifecycle.changes import Changes
+from portcullis.lifecycle.registry import Registry
+from portcullis.lifecycle.watcher import Watcher
+from portcullis.settings import Settings
+from portcullis.store.state import StateStore
+from portcullis.telemetry.instruments import Metrics
+from portcullis.telemetry.logs import RequestLog
+from portcullis.telemetry.tracing import Tracing
+
+
+@dataclass(frozen=True)
+class Context:
+    """One worker, as its routes see it."""
+
+    settings: Settings
+    registry: Registry
+    store: StateStore
+    changes: Changes
+    watcher: Watcher
+    drift: DriftReader
+    access: Access
+    metrics: Metrics
+    request_log: RequestLog
+    expose_metrics: Callable[[], bytes]
+    is_ready: Callable[[], bool]
+    review: NoReview = field(default_factory=NoReview)
+    """The review queue, or what stands in its place when it is off."""
+    tracing: Tracing | None = None

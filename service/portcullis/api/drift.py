@@ -1,0 +1,55 @@
+"""`/v1/models/{name}/drift`: what the supervisor last computed of a model's traffic."""
+
+import asyncio
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Path
+
+from portcullis.api.context import Context
+from portcullis.api.keyed_route import keyed
+from portcullis.bundle.gate import P_VALUE_BUCKETS, Gate
+from portcullis.bundle.manifest import Manifest
+from portcullis.drift.evidence import Detector
+from portcullis.drift.window import Window, measure
+from portcullis.schemas.drift import DriftInfo, DriftPoint, DriftReport
+
+Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
+
+
+def drift_router(context: Context) -> APIRouter:
+    """Reading needs the key that predicting needs."""
+
+    router = APIRouter(tags=["models"], route_class=keyed(context.access.check_predict))
+
+    @router.get("/v1/models/{name}/drift", summary="Recent traffic against the reference")
+    async def show_drift(name: Name) -> DriftInfo:
+        served = context.registry.find(name)
+        manifest, gate = served.pipelines[served.default].manifest, served.gates[served.default]
+        published = (await asyncio.to_thread(context.drift.read)).models.get(name)
+        if published is None or (published.version, published.part) != (
+            served.default,
+            gate.part,
+        ):  # only just in force
+            return _info(manifest, gate, _nothing_yet(manifest, gate, context.settings.drift_alarm_images), ())
+        return _info(manifest, gate, published.report, published.history)
+
+    return router
+
+
+def _nothing_yet(manifest: Manifest, gate: Gate, alarm_images: int) -> DriftReport:
+    empty = np.empty(0, np.float32)
+    window = Window(empty, empty, np.empty(0, np.uint16), np.empty(0, np.bool_))
+    return measure(window, manifest, gate.calibration, Detector(gate.calibration, alarm_images))
+
+
+def _info(manifest: Manifest, gate: Gate, report: DriftReport, history: tuple[DriftPoint, ...]) -> DriftInfo:
+    return DriftInfo(
+        model=manifest.name,
+        version=manifest.version,
+        score=gate.score,
+        labels=manifest.labels,
+        p_value_buckets=P_VALUE_BUCKETS,
+        history=history,
+        **vars(report),
+    )

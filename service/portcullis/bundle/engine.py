@@ -1,0 +1,183 @@
+"""Runs, checks and warms the graph of a bundle on one provider; `start` finds the first provider that works."""
+
+import contextlib
+import ctypes
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from portcullis.bundle import shift
+from portcullis.bundle.files import Bundle
+from portcullis.bundle.gate import DEFAULT_OPERATING_POINT
+from portcullis.bundle.manifest import ImageSpec
+from portcullis.bundle.providers import BEHIND, CPU, EngineOptions, order
+from portcullis.bundle.session import has_gpu_build, open_session, reason_of
+from portcullis.errors import BundleError, EngineError
+
+logger = logging.getLogger(__name__)
+
+INPUT = "images"
+OUTPUTS = {1: ("probabilities", "score"), 2: ("probabilities", "score", "parts")}
+"""By format version."""
+PROBABILITY_TOLERANCE = 0.02  # of a probability, and of its share: devices add up in another order
+PART_TOLERANCE = 0.02  # of a part, and of its deviation among familiar images
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the graph answers for a batch."""
+
+    probabilities: NDArray[np.float32]  # (N, C)
+    scores: NDArray[np.float32]  # (N,)
+    parts: NDArray[np.float32]  # (N, K), columns as `manifest.part_names`
+
+
+def self_test_images(spec: ImageSpec) -> NDArray[np.uint8]:
+    """Four fixed images, the same on every machine: black, white, a gradient and hash noise."""
+    height, width = spec.height, spec.width
+    index = np.arange(height * width * 3, dtype=np.uint64).reshape(height, width, 3)
+    black = np.zeros((height, width, 3), np.uint8)
+    gradient = (index * 255 // max(1, index.size - 1)).astype(np.uint8)
+    noise = ((index * np.uint64(2654435761) >> np.uint64(13)) % np.uint64(256)).astype(np.uint8)
+    return np.stack([black, black + np.uint8(255), gradient, noise])
+
+
+def start(bundle: Bundle, options: EngineOptions = EngineOptions()) -> "Engine":  # noqa: B008 (frozen)
+    """An engine on the first provider, in the order asked for, that opens the graph and answers as the export did."""
+    refusals: list[str] = []
+    *preferred, last = order(options, has_gpu_build())
+    for name in preferred:
+        try:
+            return _tested(bundle, options, name, refusals)
+        except (EngineError, BundleError) as error:
+            refusals.append(reason_of(error))
+            logger.warning("%s: %s", bundle.label, refusals[-1])
+    return _tested(bundle, options, last, refusals)
+
+
+def _tested(bundle: Bundle, options: EngineOptions, provider: str, refusals: list[str]) -> "Engine":
+    engine = Engine(bundle, options, provider)
+    engine.self_test()
+    engine.refusals += tuple(refusals)
+    logger.info(
+        "%s runs on %s: scores differ from those of the export by up to %.2g, so %s rejects up to %.2f %% more or less",
+        bundle.label,
+        provider,
+        engine.score_shift,
+        DEFAULT_OPERATING_POINT,
+        100 * shift.default_moved_share(engine.score_shift, bundle.manifest.calibration),
+    )
+    return engine
+
+
+class Engine:
+    """A loaded graph: uint8 images in, probabilities, scores and their parts out."""
+
+    def __init__(self, bundle: Bundle, options: EngineOptions = EngineOptions(), provider: str = CPU) -> None:  # noqa: B008
+        self._manifest = bundle.manifest
+        self._label = bundle.label
+        self._outputs = OUTPUTS[bundle.manifest.format_version]
+        self.asked = options.asked or options.providers
+        self.provider = provider
+        self.providers = BEHIND[provider]
+        self.refusals = options.refusals
+        """What was preferred and did not start, with the reason."""
+        self.score_shift = 0.0
+        """By how much a score of the self-test differed here from that of the export, at the most."""
+        self._session = open_session(bundle, provider, options)
+        self._check_signature()
+
+    def run(self, images: NDArray[np.uint8]) -> Outputs:
+        """Run a batch [N, H, W, 3]; whatever goes wrong inside is an EngineError."""
+        try:
+            probabilities, scores, *rest = self._session.run(self._outputs, {INPUT: images})
+        except Exception as error:  # onnxruntime raises types of its own that share no parent
+            raise EngineError(f"the engine failed on a batch of {len(images)}: {type(error).__name__}") from error
+        parts = rest[0] if rest else scores.reshape(-1, 1)
+        found = {"probabilities": probabilities.shape, "score": scores.shape, "parts": parts.shape}
+        num_labels, num_parts = len(self._manifest.labels), len(self._manifest.part_names)
+        expected = {"probabilities": (num_labels,), "score": (), "parts": (num_parts,)}
+        for name, rows in expected.items():
+            if found[name] != (len(images), *rows):
+                raise EngineError(f"expected {name} {(len(images), *rows)}, got {found[name]}")
+        return Outputs(probabilities, scores, parts)
+
+    def close(self) -> None:
+        """Free the graph's memory now, whoever still holds this object."""
+        self._session = None
+        _return_memory()
+
+    def self_test(self) -> None:
+        """Refuse a graph that does not answer here as it did when it was exported; warms it up on the way."""
+        images = self_test_images(self._manifest.image)
+        whole = self._checked(images)
+        alone = self._checked(images[:1])
+        expected = self._manifest.self_test
+        for name, got, want in (
+            ("probabilities", whole.probabilities, np.asarray(expected.probabilities, np.float32)),
+            ("probabilities of one image", alone.probabilities, whole.probabilities[:1]),
+        ):
+            if got.shape != want.shape or not np.allclose(
+                got, want, atol=PROBABILITY_TOLERANCE, rtol=PROBABILITY_TOLERANCE
+            ):
+                raise BundleError(f"bundle {self._label}: self-test {name} differ from those of the export")
+        self._check_parts(whole)
+        self.score_shift = self._score_shift(whole, alone)
+
+    def _check_parts(self, whole: Outputs) -> None:
+        """Refuse parts that differ from those of the export; a graph of format 1 has none beside its score."""
+        info = self._manifest.score
+        if info is None:
+            return
+        expected = np.asarray(self._manifest.self_test.parts, np.float32)
+        tolerances = PART_TOLERANCE * (np.abs(expected) + np.asarray(info.deviations, np.float32))
+        if whole.parts.shape != expected.shape or not (np.abs(whole.parts - expected) <= tolerances).all():
+            raise BundleError(f"bundle {self._label}: self-test parts differ from those of the export")
+
+    def _score_shift(self, whole: Outputs, alone: Outputs) -> float:
+        """The largest difference of a score from the export's; one that would move the gate's promise is refused."""
+        expected = np.asarray(self._manifest.self_test.scores, np.float32)
+        if expected.shape != whole.scores.shape:
+            raise BundleError(f"bundle {self._label}: the manifest has {len(expected)} scores for its self-test")
+        calibration = self._manifest.calibration
+        pairs = zip([*whole.scores.tolist(), float(alone.scores[0])], [*expected.tolist(), expected[0]], strict=True)
+        found = max(shift.near_the_threshold(abs(got - want), want, calibration) for got, want in pairs)
+        tolerated = shift.tolerated(calibration)
+        if found > tolerated:
+            raise BundleError(
+                f"bundle {self._label}: self-test scores differ from those of the export by up to {found:.2g}; beyond "
+                f"{tolerated:.2g} the share of familiar images that {DEFAULT_OPERATING_POINT} rejects could move by "
+                f"more than {shift.max_moved_share(self._manifest.calibration):.1%}"
+            )
+        return found
+
+    def _checked(self, images: NDArray[np.uint8]) -> Outputs:
+        outputs = self.run(images)
+        if not all(np.isfinite(values).all() for values in (outputs.probabilities, outputs.scores, outputs.parts)):
+            raise BundleError(f"bundle {self._label}: the self-test gave NaN or infinity")
+        if not np.allclose(outputs.probabilities.sum(axis=1), 1, atol=1e-3):
+            raise BundleError(f"bundle {self._label}: probabilities do not add up to 1")
+        return outputs
+
+    def _check_signature(self) -> None:
+        inputs = [(node.name, node.type) for node in self._session.get_inputs()]
+        outputs = sorted((node.name, node.type) for node in self._session.get_outputs())
+        if inputs != [(INPUT, "tensor(uint8)")]:
+            raise BundleError(f"bundle {self._label}: expected graph input {INPUT} of uint8, got {inputs}")
+        if self._manifest.part_names == (self._manifest.score_name,) and len(outputs) == len(OUTPUTS[1]):
+            self._outputs = OUTPUTS[1]  # made for format 1 and calibrated anew: its score is its only part
+        if outputs != sorted((name, "tensor(float)") for name in self._outputs):
+            raise BundleError(f"bundle {self._label}: expected graph outputs {self._outputs} of float32, got {outputs}")
+        image, shape = self._manifest.image, self._session.get_inputs()[0].shape
+        if shape[1:] != [image.height, image.width, 3] or isinstance(shape[0], int):
+            raise BundleError(
+                f"bundle {self._label}: expected images [N, {image.height}, {image.width}, 3] with N free, got {shape}"
+            )
+
+
+def _return_memory() -> None:
+    """glibc keeps what is freed for later; an engine is large, and its successor has its own already."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,157 @@
+"""A bundle on disk, `models/<name>/<version>/`: read, written and verified. Knows digests and files, no arithmetic."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from portcullis.bundle.manifest import Manifest
+from portcullis.errors import BundleError
+
+MANIFEST_FILE = "manifest.json"
+MODEL_FILE = "model.onnx"
+MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle on disk."""
+
+    path: Path
+    manifest: Manifest
+
+    def read(self, file: str) -> bytes:
+        """The bytes of one file, checked against its digest at this very read."""
+        if file not in self.manifest.files:
+            raise BundleError(f"bundle {self.label}: the manifest lists no file {file!r}")
+        try:
+            content = (self.path / file).read_bytes()
+        except OSError as error:
+            raise BundleError(f"bundle {self.label}: cannot read {file}: {error.strerror}") from error
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.manifest.files[file]:
+            raise BundleError(
+                f"bundle {self.label}: {file} has digest {digest[:12]}…, the manifest says "
+                f"{self.manifest.files[file][:12]}…; the file was changed or cut short after export"
+            )
+        return content
+
+    @property
+    def label(self) -> str:
+        return f"{self.manifest.name}/{self.manifest.version}"
+
+
+def load_bundle(path: Path) -> Bundle:
+    """Read and verify the bundle at `path`: schema, digests, completeness. The graph is for the engine to check."""
+    manifest = _read_manifest(path)
+    if MODEL_FILE not in manifest.files:
+        raise BundleError(f"bundle {path.name}: the manifest lists no {MODEL_FILE}")
+    bundle = Bundle(path, manifest)
+    for file in manifest.files:
+        bundle.read(file)
+    return bundle
+
+
+def write_bundle(
+    models: Path, manifest: Manifest, files: Mapping[str, bytes], check: Callable[[Bundle], None] = lambda bundle: None
+) -> Bundle:
+    """Write `models/<name>/<version>/` whole or not at all; `check` sees the written bundle before it gets its name."""
+    target = models / manifest.name / str(manifest.version)
+    if target.exists():
+        raise BundleError(f"bundle {manifest.name}/{manifest.version} exists already, and a version is immutable")
+    folders = _make_folders(target.parent)
+    digests = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
+    manifest = manifest.model_copy(update={"files": digests})
+    draft = Path(tempfile.mkdtemp(prefix=f".{manifest.version}-", dir=target.parent))
+    try:
+        for file, content in files.items():
+            _write_durably(draft / file, content)
+        _write_durably(draft / MANIFEST_FILE, (manifest.model_dump_json(indent=1) + "\n").encode())
+        check(load_bundle(draft))
+        draft.chmod(0o755)  # mkdtemp made it private; the service may run as another user
+        _sync_names(*(path for path in draft.rglob("*") if path.is_dir()), draft)
+        draft.rename(target)
+        _sync_names(*folders)
+    except BaseException as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise BundleError(f"cannot write bundle {manifest.name}/{manifest.version}: {reason}") from error
+        raise
+    return Bundle(target, manifest)
+
+
+def versions(models: Path, name: str) -> list[int]:
+    """Versions of a name that lie in a models directory, oldest first."""
+    directory = models / name
+    if not directory.is_dir():
+        return []
+    return sorted(
+        int(path.name) for path in directory.iterdir() if path.name.isdecimal() and (path / MANIFEST_FILE).is_file()
+    )
+
+
+def names(models: Path) -> list[str]:
+    """Names with at least one version in a models directory."""
+    if not models.is_dir():
+        return []
+    return sorted(path.name for path in models.iterdir() if path.is_dir() and versions(models, path.name))
+
+
+def laid_out(models: Path, place: Path) -> Path:
+    """A models directory as it is. One bundle that lies there directly gets its place, <name>/<version>, by a link.
+
+    So it is where a platform has put the one bundle that it was asked to serve (KServe: /mnt/models).
+    """
+    if not (models / MANIFEST_FILE).is_file():
+        return models
+    manifest = _read_manifest(models)
+    shutil.rmtree(place, ignore_errors=True)
+    (place / manifest.name).mkdir(parents=True)
+    (place / manifest.name / str(manifest.version)).symlink_to(models.resolve(), target_is_directory=True)
+    return place
+
+
+def _read_manifest(path: Path) -> Manifest:
+    file = path / MANIFEST_FILE
+    try:
+        if file.stat().st_size > MAX_MANIFEST_BYTES:
+            raise BundleError(f"bundle {path.name}: {MANIFEST_FILE} is larger than {MAX_MANIFEST_BYTES} bytes")
+        text = file.read_bytes()
+    except OSError as error:
+        raise BundleError(f"bundle {path.name}: cannot read {MANIFEST_FILE}: {error.strerror}") from error
+    try:
+        return Manifest.model_validate_json(text)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {e['msg']}" for e in error.errors()[:5])
+        raise BundleError(f"bundle {path.name}: {MANIFEST_FILE} is not valid: {problems}") from error
+
+
+def _make_folders(path: Path) -> list[Path]:
+    """Make a directory and those above it; gives the ones to sync once something has got a name in it."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return [path, *(folder.parent for folder in new)]
+
+
+def _sync_names(*directories: Path) -> None:
+    """A file's name is kept in its directory, which a sync of the file leaves out."""
+    for directory in directories:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _write_durably(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -1,0 +1,203 @@
+"""Follows the rings of all workers and keeps the evidence of drift, one detector a model. Lives in the supervisor.
+
+About once a second it reads what the workers answered since, and publishes all it knows in one file, replaced whole:
+the workers tell it to whoever asks, and after a restart the evidence goes on from there. A swap begins anew.
+"""
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from portcullis.bundle.files import load_bundle
+from portcullis.bundle.gate import Gate
+from portcullis.bundle.manifest import Manifest
+from portcullis.bundle.promises import choose
+from portcullis.drift import histogram
+from portcullis.drift.evidence import Detector
+from portcullis.drift.published import (
+    DRIFT_FILE,
+    DriftFile,
+    PublishedModel,
+    read_drift_file,
+)
+from portcullis.drift.rings import (
+    RECORD,
+    find_rings,
+    in_order,
+    model_key,
+    read_recent,
+)
+from portcullis.drift.window import Window, measure
+from portcullis.errors import ServiceError
+from portcullis.schemas.drift import DriftPoint, DriftReport, ScoreHistogram
+from portcullis.store.durable import replace_durably
+from portcullis.store.state import StateStore
+
+logger = logging.getLogger(__name__)
+
+UPDATE_SECONDS = 1.0
+POINT_SECONDS = 2.0
+MAX_POINTS = 300
+
+
+@dataclass
+class _Tracked:
+    """One model while it is followed."""
+
+    manifest: Manifest
+    text: str
+    """The gate in force, as the state spells it."""
+    gate: Gate
+    detector: Detector
+    recent: NDArray[np.void]  # the window's records, oldest first
+    num_rejected: int
+    history: list[DriftPoint]
+    scores: ScoreHistogram
+
+    def take(self, records: NDArray[np.void], window_size: int) -> None:
+        self.detector.update(records["p_value"])
+        self.num_rejected += int(np.count_nonzero(records["rejected"]))
+        self.scores = histogram.plus(self.scores, records["score"])
+        self.recent = np.concatenate([self.recent, records])[-window_size:]
+
+    def report(self) -> DriftReport:
+        recent = self.recent
+        window = Window(recent["score"], recent["p_value"], recent["class_index"], recent["rejected"] != 0)
+        return measure(window, self.manifest, self.gate.calibration, self.detector)
+
+
+class DriftWatch:
+    """Reads rings, gathers evidence, publishes."""
+
+    def __init__(self, models: Path, runtime: Path, rings: Path, window_size: int, alarm_images: float) -> None:
+        self._models, self._runtime, self._rings = models, runtime, rings
+        self._window_size, self._alarm_images = window_size, alarm_images
+        self._store = StateStore(runtime)
+        before = read_drift_file(runtime)
+        self._cursors = dict(before.cursors)
+        self._before = dict(before.models)
+        self._tracked: dict[str, _Tracked] = {}
+        self._next_point = 0.0
+        self._is_writable = True
+
+    def run(self, stopping: threading.Event) -> None:
+        """Update until told to stop; outlives any failure."""
+        while not stopping.wait(UPDATE_SECONDS):
+            try:
+                self.update()
+            except Exception:
+                logger.exception("could not follow drift; trying again")
+
+    def update(self, now: float | None = None) -> None:
+        """Take in everything new and publish; `now` is the monotonic clock's."""
+        self._choose()
+        records = self._read()
+        for name, tracked in self._tracked.items():
+            key = model_key(name, tracked.manifest.version, tracked.gate.part)
+            tracked.take(records[records["model_key"] == np.uint64(key)], self._window_size)
+        self._publish(time.monotonic() if now is None else now)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
+        """Follow the default version of every name that is served, by the score that gates it."""
+        state = self._store.read()
+        if state is None:  # it cannot be read just now: what was followed is followed on
+            return
+        for name in set(self._tracked) - set(state.models):
+            del self._tracked[name]
+        for name, model in state.models.items():
+            tracked = self._tracked.get(name)
+            if tracked and tracked.manifest.version == model.default and tracked.text == model.gate:
+                continue
+            try:
+                self._follow(name, model.default, model.gate)
+            except ServiceError as error:  # the workers serve what they have in memory; nothing to compare with
+                self._tracked.pop(name, None)
+                logger.error("cannot follow the drift of %s/%d: %s", name, model.default, error)
+
+    def _follow(self, name: str, version: int, text: str) -> None:
+        """Begin with another version or score; another threshold on the same score changes nothing here."""
+        tracked = self._tracked.get(name)
+        is_same = tracked is not None and tracked.manifest.version == version
+        manifest = tracked.manifest if tracked and is_same else load_bundle(self._models / name / str(version)).manifest
+        gate = choose(text, manifest)
+        if tracked and is_same and tracked.gate.part == gate.part:
+            tracked.text, tracked.gate = text, gate
+        else:
+            self._tracked[name] = self._begin(name, manifest, text, gate)
+
+    def _begin(self, name: str, manifest: Manifest, text: str, gate: Gate) -> _Tracked:
+        version = manifest.version
+        before, scores = self._before.pop(name, None), histogram.empty(gate.calibration)
+        if before is not None and (before.version, before.part) == (version, gate.part):
+            try:
+                detector = Detector.from_dict(before.detector, gate.calibration, self._alarm_images)
+            except ValueError as error:
+                logger.warning("the evidence of %s/%d begins anew: %s", name, version, error)
+            else:
+                size, key = min(self._window_size, detector.num_images), model_key(name, version, gate.part)
+                # as it was when the evidence was last written: records that are new still come, once
+                recent = read_recent(find_rings(self._rings), key, size, self._cursors)
+                scores = histogram.continued(scores, before.scores)
+                return _Tracked(
+                    manifest, text, gate, detector, recent, before.num_rejected, list(before.history), scores
+                )
+        detector = Detector(gate.calibration, self._alarm_images)
+        return _Tracked(manifest, text, gate, detector, np.empty(0, RECORD), 0, [], scores)
+
+    def _read(self) -> NDArray[np.void]:
+        parts = []
+        for reader in find_rings(self._rings):
+            records, next_sequence, num_missed = reader.since(self._cursors.get(reader.path.name, 1))
+            self._cursors[reader.path.name] = next_sequence
+            parts.append(records)
+            if num_missed:
+                logger.warning("%d scores were overwritten before they were read", num_missed)
+        return in_order(parts)
+
+    def _publish(self, now: float) -> None:
+        reports = {name: tracked.report() for name, tracked in self._tracked.items()}
+        if now >= self._next_point:
+            self._next_point = now + POINT_SECONDS
+            for name, tracked in self._tracked.items():
+                tracked.history = [*tracked.history[1 - MAX_POINTS :], _point(tracked, reports[name])]
+        models = {
+            name: PublishedModel(
+                version=tracked.manifest.version,
+                part=tracked.gate.part,
+                num_rejected=tracked.num_rejected,
+                detector=tracked.detector.to_dict(),
+                report=reports[name],
+                history=tuple(tracked.history),
+                scores=tracked.scores,
+            )
+            for name, tracked in self._tracked.items()
+        }
+        self._write(DriftFile(cursors=self._cursors, models=models))
+
+    def _write(self, content: DriftFile) -> None:
+        try:
+            replace_durably(self._runtime / DRIFT_FILE, content.model_dump_json(), sync=False)
+        except OSError as error:
+            if self._is_writable:
+                logger.error("cannot publish drift: %s; going on in memory", error.strerror)
+            self._is_writable = False
+        else:
+            self._is_writable = True
+
+
+def _point(tracked: _Tracked, report: DriftReport) -> DriftPoint:
+    return DriftPoint(
+        time=time.time(),
+        num_images=report.num_images_since_reset,
+        num_rejected=tracked.num_rejected,
+        psi=report.psi,
+        reject_ratio=report.reject_ratio,
+        evidence_log10=report.evidence_log10,
+    )

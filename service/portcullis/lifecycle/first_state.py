@@ -1,0 +1,75 @@
+"""The state to start with: what the settings ask for, what lies in the models directory, what an admin changed."""
+
+import logging
+from pathlib import Path
+
+from portcullis.bundle import files as bundles
+from portcullis.bundle.promises import choose
+from portcullis.errors import SettingsError
+from portcullis.settings import Settings
+from portcullis.store.state import DesiredState, ServedModel
+
+logger = logging.getLogger(__name__)
+
+
+def plan(models: Path, serve: tuple[str, ...], gate: str, previous: DesiredState | None) -> DesiredState:
+    """After a restart the state as it was; on a first start, or where the settings have changed, what they ask for.
+
+    A version that has appeared in between is not adopted here: a worker validates it first (watcher.py).
+    """
+    is_known = previous is not None and previous.configured_serve == serve
+    served = _as_before(models, previous) if previous is not None and is_known else _as_asked(models, serve, gate)
+    unloaded = previous.unloaded if previous and is_known else ()
+    if not served and not unloaded:
+        raise SettingsError(f"no bundle lies in {models}; make one with: portcullis-train run --recipe digits")
+    for name, model in served.items():
+        before = previous.models.get(name) if previous is not None else None
+        kept = before.gate if before and previous and previous.configured_gate == gate else gate
+        served[name] = model.model_copy(update={"gate": kept})
+    return DesiredState(
+        revision=previous.revision + 1 if previous else 0,
+        configured_gate=gate,
+        configured_serve=serve,
+        models=served,
+        unloaded=unloaded,
+    )
+
+
+def check(state: DesiredState, options: Settings) -> None:
+    """Refuse early: every bundle must verify and every gate must be one that its calibration set can promise."""
+    if options.default_model is not None and options.default_model not in (*state.models, *state.unloaded):
+        raise SettingsError(
+            f"default_model {options.default_model!r} is not among those served: {', '.join(state.models)}"
+        )
+    for name, model in state.models.items():
+        for version in model.versions:
+            bundle = bundles.load_bundle(options.models / name / str(version))
+            choose(model.gate, bundle.manifest)
+
+
+def _as_asked(models: Path, serve: tuple[str, ...], gate: str) -> dict[str, ServedModel]:
+    asked = [name.partition("@") for name in serve] or [(name, "", "") for name in bundles.names(models)]
+    served = {}
+    for name, _, pin in asked:
+        known = bundles.versions(models, name)
+        if not known or (pin and int(pin if pin.isdecimal() else 0) not in known):
+            found = ", ".join(f"{n}@{v}" for n in bundles.names(models) for v in bundles.versions(models, n))
+            raise SettingsError(f"no bundle {name}{'@' + pin if pin else ''} in {models}; there are: {found or 'none'}")
+        served[name] = ServedModel(default=int(pin) if pin else known[-1], is_pinned=bool(pin), gate=gate)
+    return served
+
+
+def _as_before(models: Path, previous: DesiredState) -> dict[str, ServedModel]:
+    served = {}
+    for name, model in previous.models.items():
+        known = bundles.versions(models, name)
+        if not known:
+            logger.error("model %s was served before, but its bundles are gone", name)
+            continue
+        if model.default not in known:
+            logger.error("%s/%d was served before, but is gone; serving version %d", name, model.default, known[-1])
+            model = model.model_copy(update={"default": known[-1], "is_pinned": False})
+        loaded = tuple(version for version in model.loaded if version in known)
+        shadow = model.shadow if model.shadow and model.shadow.version in known else None
+        served[name] = model.model_copy(update={"loaded": loaded, "shadow": shadow})
+    return served

@@ -1,0 +1,228 @@
+"""Worker processes: starts them, replaces those that die, passes signals on. Holds the socket, never a request."""
+
+import fcntl
+import logging
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import IO
+
+from portcullis.bundle import devices
+from portcullis.bundle.files import laid_out
+from portcullis.drift.watcher import DriftWatch
+from portcullis.errors import PortcullisError, SettingsError
+from portcullis.http.tls import certificate_of
+from portcullis.lifecycle.first_state import check, plan
+from portcullis.processes.assignment import (
+    METRICS_DIRECTORY,
+    MODELS_DIRECTORY,
+    RINGS_DIRECTORY,
+    SHADOW_DIRECTORY,
+)
+from portcullis.processes.placement import Placement, place, worker_devices
+from portcullis.processes.slot import Slot
+from portcullis.settings import Settings
+from portcullis.store.followers import Followers
+from portcullis.store.state import DesiredState, StateStore
+from portcullis.telemetry.files import forget_gauges
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 2048
+TICK_SECONDS = 0.5
+STOP_DRIFT_SECONDS = 2.0
+MANY_SHORT_LIVES = 3
+GRIEFS = {"failed": "cannot start", "broken": "cannot go on"}
+
+
+class Supervisor:
+    """Runs until SIGTERM or SIGINT."""
+
+    def __init__(self, options: Settings, on_ready: Callable[[str], None] = lambda address: None) -> None:
+        self._options = options
+        self._store, self._followers = StateStore(options.runtime_directory), Followers(options.runtime_directory)
+        self._on_ready = on_ready
+        self._directory = options.runtime_directory
+        self._selector = selectors.DefaultSelector()
+        self._is_stopping = False
+        self._was_ready = False
+        self._is_over = threading.Event()
+
+    def run(self) -> int:
+        """Serve; 0 after a clean stop."""
+        certificate_of(self._options.tls_certificate_file, self._options.tls_key_file)  # refuses what is no pair
+        with self._own_directory():
+            state = self._prepare_directory()
+            listener = bind(self._options.host, self._options.port)
+            self._placement = self._place(state)
+            self._slots = [
+                Slot(number, device, self._placement, self._selector)
+                for number, device in enumerate(worker_devices(self._options, self._placement, devices.num_cores()))
+            ]
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._on_signal)
+            watching = threading.Thread(target=self._drift().run, args=(self._is_over,), name="drift", daemon=True)
+            watching.start()
+            try:
+                self._watch(listener)
+            finally:
+                listener.close()  # each worker closes its own when it has taken those who wait
+                self._stop()
+                self._is_over.set()
+                watching.join(STOP_DRIFT_SECONDS)
+        return 0
+
+    # -- before the workers ------------------------------------------------------------------------------------------
+
+    def _own_directory(self) -> IO[str]:
+        """One supervisor a runtime directory; the kernel frees the lock of one that dies."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            lock = (self._directory / "supervisor.lock").open("w")
+        except OSError as error:
+            raise SettingsError(f"cannot use the runtime directory {self._directory}: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise SettingsError(f"another Portcullis runs on the runtime directory {self._directory}") from None
+        return lock
+
+    def _prepare_directory(self) -> DesiredState:
+        shutil.rmtree(self._directory / METRICS_DIRECTORY, ignore_errors=True)
+        for name in (METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY):
+            (self._directory / name).mkdir(exist_ok=True)
+        self._followers.forget()
+        models = laid_out(self._options.models, self._directory / MODELS_DIRECTORY)
+        self._options = self._options.model_copy(update={"models": models})
+        with self._store.lock():
+            state = plan(self._options.models, self._options.serve, self._options.gate, self._store.read())
+            check(state, self._options)
+            self._store.write(state)
+        return state
+
+    def _place(self, state: DesiredState) -> Placement:
+        """Find out what this machine runs on; a signal meanwhile ends the trials and us."""
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+        models = self._options.models
+        served = [models / name / str(version) for name, model in state.models.items() for version in model.versions]
+        return place(self._options, served)
+
+    def _drift(self) -> DriftWatch:
+        options = self._options
+        return DriftWatch(
+            options.models,
+            self._directory,
+            self._directory / RINGS_DIRECTORY,
+            options.drift_window,
+            options.drift_alarm_images,
+        )
+
+    # -- while they run ----------------------------------------------------------------------------------------------
+
+    def _watch(self, listener: socket.socket) -> None:
+        address = address_of(listener, is_secure=self._options.tls_certificate_file is not None)
+        while not self._is_stopping:
+            for slot in self._slots:
+                self._keep_alive(slot, listener)
+            for key, _ in self._selector.select(TICK_SECONDS):
+                self._listen_to(key.data)
+            if not self._was_ready and all(slot.is_ready for slot in self._slots):
+                self._was_ready = True
+                logger.info("ready on %s with %d workers on %s", address, len(self._slots), self._placement.provider)
+                self._on_ready(address)
+
+    def _keep_alive(self, slot: Slot, listener: socket.socket) -> None:
+        now = time.monotonic()
+        if slot.process is not None and slot.process.poll() is not None:
+            self._bury(slot, slot.process.returncode, now)
+        if slot.process is None and now >= slot.restart_at:
+            self._start(slot, listener, now)
+
+    def _start(self, slot: Slot, listener: socket.socket, now: float) -> None:
+        """A worker that cannot be started, for want of memory or of descriptors, costs itself only."""
+        try:
+            slot.start(self._options, listener.fileno(), is_first=not self._was_ready)
+        except OSError as error:
+            slot.bury(now)
+            pause = slot.restart_at - now
+            logger.error("worker %d cannot be started: %s; again in %.1f s", slot.number, error.strerror, pause)
+
+    def _listen_to(self, slot: Slot) -> None:
+        try:
+            messages = slot.hear()
+        except ValueError as error:
+            logger.error("worker %d says nonsense on its control channel; ending it: %s", slot.number, error)
+            slot.kill()
+            return
+        for message in messages:
+            if message.event == "failed" and not self._was_ready:
+                raise PortcullisError(message.reason)
+            if message.event != "ready":
+                logger.error("worker %d %s: %s", slot.number, GRIEFS[message.event], message.reason)
+
+    def _bury(self, slot: Slot, status: int, now: float) -> None:
+        """Hear a dead worker's last words, then forget what only a living one can say."""
+        self._listen_to(slot)
+        if not self._was_ready and not slot.is_ready:
+            raise PortcullisError(f"worker {slot.number} died while starting; its log says why")
+        slot.bury(now)
+        logger.error("worker %d ended with status %d; another in %.1f s", slot.number, status, slot.restart_at - now)
+        if slot.restarts.num_short >= MANY_SHORT_LIVES:
+            count = slot.restarts.num_short
+            logger.critical(
+                "worker %d has failed %d times in a row; its last words: %s", slot.number, count, slot.last_words
+            )
+        try:
+            self._followers.forget(slot.number)
+            forget_gauges(self._directory / METRICS_DIRECTORY, slot.number)
+        except OSError as error:  # its successor overwrites both
+            logger.error("cannot tidy up after worker %d: %s", slot.number, error.strerror)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._is_stopping = True
+
+    def _stop(self) -> None:
+        """Ask every worker to drain; after the grace period, end it."""
+        living = [(slot, slot.process) for slot in self._slots if slot.process is not None]
+        for _, process in living:
+            process.terminate()
+        end = time.monotonic() + self._options.grace_seconds + self._options.drain_seconds
+        for slot, process in living:
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                logger.error("a worker did not stop within the grace period; ending it")
+                process.kill()
+                process.wait()
+            slot.bury(end)
+        self._selector.close()
+
+
+def address_of(listener: socket.socket, is_secure: bool) -> str:
+    """Where the service is found, as a client writes it."""
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if is_secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The socket that all workers share."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    listener.listen(BACKLOG)
+    return listener

@@ -1,0 +1,236 @@
+"""One worker process: its engines, its event loop, its share of the socket. Started by the supervisor.
+
+It reads its assignment from standard input, which the supervisor keeps open: when that ends, the supervisor is gone
+and the worker drains. It says that it is ready, or why not, on a pipe of its own (control.py); its standard output
+belongs to whoever prints.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import socket
+import sys
+
+import uvloop
+
+from portcullis import __version__
+from portcullis.answering.pipeline import Pipeline
+from portcullis.answering.preparing import PreparingPool
+from portcullis.answering.review_queue import review_of
+from portcullis.api.app import build_app
+from portcullis.api.context import Context
+from portcullis.bundle.engine import Engine
+from portcullis.bundle.files import Bundle
+from portcullis.drift.published import DriftReader
+from portcullis.drift.rings import RingWriter, ring_path
+from portcullis.errors import PortcullisError
+from portcullis.http.keys import Access, Keys
+from portcullis.http.protocol import GuardedProtocol
+from portcullis.http.server import Server, configure
+from portcullis.http.tls import certificate_of
+from portcullis.lifecycle.changes import Changes
+from portcullis.lifecycle.registry import Registry
+from portcullis.lifecycle.shadowing import Shadowing
+from portcullis.lifecycle.watcher import WATCHER, Watcher
+from portcullis.processes import control
+from portcullis.processes.assignment import (
+    METRICS_DIRECTORY,
+    RINGS_DIRECTORY,
+    SHADOW_DIRECTORY,
+    Assignment,
+)
+from portcullis.processes.control import ENGINE_BROKEN, Message
+from portcullis.processes.placement import placed_options
+from portcullis.processes.sizing import decode_threads, load_of
+from portcullis.processes.state_watch import StateWatch
+from portcullis.processes.upkeep import Upkeep
+from portcullis.store.followers import Followers
+from portcullis.store.state import DesiredState, StateStore
+from portcullis.telemetry import logs
+from portcullis.telemetry.collectors import DriftCollector, ServedCollector, expose
+from portcullis.telemetry.files import use_slot
+from portcullis.telemetry.instruments import Metrics
+from portcullis.telemetry.logs import RequestLog
+from portcullis.telemetry.tracing import tracing_of
+
+logger = logging.getLogger(__name__)
+
+CLOSE_BROKEN_SECONDS = 5.0
+LIFELINE = 0  # standard input
+SWITCH_SECONDS = 0.0005  # how long the engine's thread and the event loop keep the interpreter from each other
+
+
+class Worker:
+    """Puts the parts together and keeps them in line with the desired state."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._settings = settings = assignment.settings
+        self._assignment = assignment
+        runtime = settings.runtime_directory
+        use_slot(assignment.slot)
+        self._metrics = Metrics()
+        self._metrics_directory = runtime / METRICS_DIRECTORY
+        self._ring = RingWriter(ring_path(runtime / RINGS_DIRECTORY, assignment.slot))
+        self._store, followers = StateStore(runtime), Followers(runtime)
+        self._load = load_of(settings, on_gpu=assignment.device is not None)
+        self._pool = PreparingPool(decode_threads(assignment))
+        self._shadowing = Shadowing(runtime / SHADOW_DIRECTORY, assignment.slot, self._metrics, settings.max_pixels)
+        self._registry = Registry(
+            settings.models,
+            placed_options(settings, assignment.placement),
+            self._build,
+            self._shadowing,
+            self._metrics,
+            confirm=lambda followed: followers.confirm(assignment.slot, followed),
+            default_model=settings.default_model,
+        )
+        self._changes = Changes(settings.models, settings.gate, self._registry, self._store, followers, self._metrics)
+        self._watcher = Watcher(settings.models, settings.serve, self._changes, self._store, runtime)
+        self._review = review_of(settings, self._metrics)
+        self._tracing = tracing_of(settings, assignment.slot)
+        self._drift = DriftReader(runtime)
+        self._upkeep = Upkeep(self._registry, self._shadowing, self._metrics, self._load.limits.queue_capacity)
+        self._running: Server | None = None
+        self._is_ready = self._is_broken = False
+
+    async def run(self) -> int:
+        """Serve until told to stop, or until an engine is broken; the status to end with."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        await self._start()
+        self._running = server = self._server()
+        gc.collect()
+        gc.freeze()  # what is loaded now stays: no need to look through it again and again
+        self._watch_lifeline(server)
+        watch = StateWatch(self._store.read, lambda: self._registry.revision, self._registry.follow)
+        ticking = [asyncio.create_task(self._upkeep.run(lambda: server.num_connections))]
+        if self._assignment.slot == 0 and self._settings.watch_models_seconds:
+            ticking.append(asyncio.create_task(self._watcher.run(self._settings.watch_models_seconds)))
+        listener = socket.socket(fileno=self._assignment.socket_descriptor)
+        control.say(self._assignment.control_descriptor, Message(event="ready"))
+        await server.serve(sockets=[listener])
+        await watch.stop()
+        for task in ticking:
+            task.cancel()
+        with contextlib.suppress(TimeoutError):  # beside a broken engine others may hang too
+            await asyncio.wait_for(self._registry.close(), CLOSE_BROKEN_SECONDS if self._is_broken else None)
+        self._review.close()
+        if self._tracing is not None:
+            self._tracing.close()
+        return ENGINE_BROKEN if self._is_broken else 0
+
+    async def _start(self) -> None:
+        state = await self._take_up_state()
+        missing = set(state.models) - set(self._registry.served)
+        if missing:
+            reasons = "; ".join(self._registry.problems[name] for name in sorted(missing))
+            raise PortcullisError(f"cannot serve {', '.join(sorted(missing))}: {reasons}")
+        if self._assignment.slot == 0 and self._assignment.is_first:  # versions that appeared since the last run
+            await self._watcher.scan(WATCHER)
+        self._metrics.build_info.labels(__version__).set(1)
+        self._metrics.max_batch.set(self._load.limits.max_batch)
+        self._become_ready(True)
+
+    async def _take_up_state(self) -> DesiredState:
+        """Until nothing newer is there: who changes something waits for workers that have spoken, and this one has."""
+        while True:
+            state = self._store.read()
+            if state is None:
+                raise PortcullisError("the desired state cannot be read; the supervisor writes it before any start")
+            if state.revision == self._registry.revision:
+                return state
+            await self._registry.reconcile(state)
+
+    def _build(self, bundle: Bundle, engine: Engine) -> Pipeline:
+        return Pipeline(bundle, engine, self._load, self._pool, self._metrics, self._ring, self._give_up)
+
+    def _give_up(self, cause: str) -> None:
+        """An engine is broken: take no more requests, answer what other engines have, and leave to be replaced."""
+        logger.error("%s; leaving", cause)
+        control.say(self._assignment.control_descriptor, Message(event="broken", reason=cause))
+        self._is_broken = True
+        self._become_ready(False)
+        if self._running is not None:
+            self._running.drain()
+
+    def _server(self) -> Server:
+        settings = self._settings
+        context = Context(
+            settings=settings,
+            registry=self._registry,
+            store=self._store,
+            changes=self._changes,
+            watcher=self._watcher,
+            drift=self._drift,
+            access=Access(Keys(settings.predict_keys), Keys(settings.admin_keys)),
+            metrics=self._metrics,
+            request_log=RequestLog(settings.log_requests_per_second, settings.log_format),
+            expose_metrics=lambda: expose(
+                self._metrics_directory,
+                ServedCollector(self._registry.describe),
+                DriftCollector(self._drift.readings),
+            ),
+            is_ready=lambda: self._is_ready,
+            review=self._review,
+            tracing=self._tracing,
+        )
+        GuardedProtocol.header_timeout_seconds = settings.header_timeout_seconds
+        GuardedProtocol.body_timeout_seconds = settings.body_timeout_seconds
+        app = build_app(context)
+        GuardedProtocol.turn_away, GuardedProtocol.cross_origin = app.turn_away, app.cross_origin
+        return Server(
+            configure(app, settings.keep_alive_seconds, settings.grace_seconds),
+            settings.max_connections,
+            settings.drain_seconds,
+            lambda: self._become_ready(False),
+            certificate_of(settings.tls_certificate_file, settings.tls_key_file),
+        )
+
+    def _become_ready(self, is_ready: bool) -> None:
+        self._is_ready = is_ready
+        self._metrics.workers_ready.set(int(is_ready))
+        self._metrics.engines.set(int(is_ready))
+
+    def _watch_lifeline(self, server: Server) -> None:
+        """Standard input ends when the supervisor does, however it died."""
+
+        def on_input() -> None:
+            if not os.read(LIFELINE, 4096):
+                asyncio.get_running_loop().remove_reader(LIFELINE)
+                logger.warning("the supervisor has gone; draining")
+                server.drain()
+
+        asyncio.get_running_loop().add_reader(LIFELINE, on_input)
+
+
+def main() -> None:
+    """Entry of the worker process."""
+    assignment = Assignment.from_json(_first_line())
+    os.set_inheritable(assignment.control_descriptor, False)
+    logs.configure(assignment.settings.log_level, assignment.settings.log_format)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(assignment))
+    except PortcullisError as error:
+        control.say(assignment.control_descriptor, Message(event="failed", reason=str(error)))
+        sys.exit(1)
+
+
+async def _run(assignment: Assignment) -> None:
+    status = await Worker(assignment).run()
+    if status:  # at once: Python would wait for threads, and one of them hangs
+        logging.shutdown()
+        os._exit(status)
+
+
+def _first_line() -> str:
+    """Read byte by byte, so that nothing behind the line is swallowed by a buffer."""
+    line = bytearray()
+    while (byte := os.read(LIFELINE, 1)) not in (b"", b"\n"):
+        line += byte
+    return line.decode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What is known of drift, as it is published, counted and answered at `/v1/models/{name}/drift`."""
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """The window against the reference, and the evidence since the model came. None: the window is empty."""
+
+    num_images: int
+    evidence_log10: float
+    alarm: bool
+    threshold: float
+    """Undrifted images between false alarms, on average and at least; the alarm is raised at its log10."""
+    num_images_since_reset: int
+    num_alarms_since_reset: int
+    psi: float | None
+    ks: float | None
+    reject_ratio: float | None
+    reject_ratio_interval: tuple[float, float]
+    """Wilson's, 95 %."""
+    class_mix: tuple[float, ...] | None
+    class_mix_reference: tuple[float, ...]
+    class_mix_distance: float | None
+    """Total variation: the share of images that would have to be of another class to match the reference."""
+    p_value_shares: tuple[float, ...] | None
+    """Share in each of P_VALUE_BUCKETS."""
+    score_quantiles: dict[float, float]
+
+
+@dataclass(frozen=True)
+class ScoreHistogram:
+    """How many scores lie in each bucket, since the version was first served."""
+
+    edges: tuple[float, ...]
+    """Upper edges, ascending; one more bucket lies above the last."""
+    counts: tuple[int, ...]
+    sum: float
+    """Of the finite scores."""
+
+
+class DriftPoint(BaseModel):
+    """One moment of the recent past."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    time: float
+    num_images: int
+    num_rejected: int
+    psi: float | None
+    reject_ratio: float | None
+    evidence_log10: float
+
+
+class DriftInfo(BaseModel):
+    """The window of recent images against the reference. Null where the window is empty."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    model: str
+    version: int
+    score: str
+    """Name of the score that gates, which all of this is about."""
+    num_images: int
+    """Images in the window; the setting drift_window is the most."""
+    evidence_log10: float = Field(ge=0)
+    """Sequential evidence of drift since the model came, log10; the alarm is raised at log10 of `threshold`."""
+    alarm: bool
+    """Whether the evidence of drift stands."""
+    threshold: float
+    """Undrifted images between two false alarms, on average and at the least (the setting drift_alarm_images)."""
+    num_images_since_reset: int
+    num_alarms_since_reset: int
+    psi: float | None
+    """Population stability index of the p-values against uniform. For the eye: it raises no alarm."""
+    ks: float | None
+    """Kolmogorov-Smirnov distance of the scores from the calibration scores. For the eye, too."""
+    reject_ratio: float | None
+    """Share of the window's images that were rejected."""
+    reject_ratio_interval: tuple[float, float]
+    """95 % interval of that share."""
+    labels: tuple[str, ...]
+    class_mix: tuple[float, ...] | None
+    """Share of each label among the window's answers."""
+    class_mix_reference: tuple[float, ...]
+    """The same among the calibration images."""
+    class_mix_distance: float | None
+    """Share of images that would have to be of another class to match the reference."""
+    p_value_buckets: tuple[float, ...]
+    """Upper edges; each bucket's width is its share while nothing drifts."""
+    p_value_shares: tuple[float, ...] | None
+    """Share of the window's p-values in each bucket."""
+    score_quantiles: dict[float, float]
+    """Quantiles of the window's scores."""
+    history: tuple[DriftPoint, ...]
+    """The last ten minutes, one point every two seconds; counts are since the reset."""

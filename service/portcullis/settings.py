@@ -1,0 +1,207 @@
+"""Every setting of the service, once: type, default, meaning. Where values come from is in settings_sources.
+
+docs/operations.md holds a table that is generated from this class.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+
+def _split(value: object) -> object:
+    """A comma-separated list, as flags and the environment write it."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _as_texts(value: object) -> object:
+    """Indices of devices may be written as numbers in a file; UUIDs may not."""
+    return [str(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _auto(value: object) -> object:
+    return 0 if value == "auto" else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Secrets = Annotated[tuple[SecretStr, ...], BeforeValidator(_split)]
+AutoCount = Annotated[int, BeforeValidator(_auto), Field(ge=0)]
+
+
+class Settings(BaseSettings):
+    """One frozen object; each worker gets the same. By itself it takes what it is given and looks nowhere else."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        enable_decoding=False,  # a list is written with commas everywhere, never as JSON
+    )
+
+    # -- where -------------------------------------------------------------------------------------------------------
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(8000, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+    models: Path = Path("models")
+    """Directory with the bundles, <name>/<version>/, or with the files of one bundle."""
+    runtime_directory: Path = Path("runtime")
+    """Directory for what the workers share: metrics, score rings, desired state, audit log. Keep it across restarts."""
+
+    # -- what is served ----------------------------------------------------------------------------------------------
+    serve: Names = ()
+    """Models to serve, comma-separated, as name or name@version to pin; empty: the newest version of every name."""
+    default_model: str | None = None
+    """Model that answers when a request names none; empty: the first of those served, by name."""
+    gate: str = "accept95"
+    """Gate at the start: accept95, accept95:by-class, accept95+right99, right99, mmles:accept95 or a score."""
+    allow_request_gate: bool = True
+    """Whether a request may bring its own operating_point or threshold."""
+
+    watch_models_seconds: float = Field(0.0, ge=0)
+    """Look for newer versions in the models directory this often, and adopt those that validate; 0: only at a start."""
+
+    # -- processes and engine ----------------------------------------------------------------------------------------
+    workers: AutoCount = 0
+    """Worker processes; auto: one a core on CPU, one a device on GPU."""
+    providers: Names = ("auto",)
+    """Execution providers, of tensorrt, cuda, cpu: the first that starts is used. auto: cuda, then cpu."""
+    allow_fallback: bool = False
+    """Whether the CPU may stand in where no provider that is asked for by name starts."""
+    device_ids: Annotated[Names, BeforeValidator(_as_texts)] = ()
+    """GPUs to use, one worker each in turn, as nvidia-smi counts them or by UUID (GPU-…, MIG-…); empty: all."""
+    engine_threads: int = Field(1, ge=1)
+    """Threads of one engine on the CPU."""
+    tensorrt_cache: Path | None = None
+    """Directory for TensorRT's engines, which take minutes to build; empty: tensorrt/ in the runtime directory."""
+    tensorrt_fp16: bool = False
+    """Whether TensorRT may compute in 16 bits. Refused at the start where that moves the scores too far."""
+    gpu_tf32: bool = False
+    """Whether a GPU may round float32 to 10 bits of mantissa: faster, and not what the gate was calibrated on."""
+    gpu_memory_limit_bytes: int | None = Field(None, ge=1)
+    """Memory that one engine may take on its GPU."""
+
+    # -- batching and load -------------------------------------------------------------------------------------------
+    max_batch: AutoCount = 0
+    """Images in one engine run at the most; auto: 8 on CPU, 64 on GPU."""
+    queue_capacity: int = Field(128, ge=1)
+    """Images allowed to wait in one worker; beyond this, 503."""
+    overload_wait_seconds: float = Field(0.004, gt=0)
+    """While more is offered than can be served, a request must fill up the next batch or wait no longer than this."""
+    deadline_seconds: float = Field(10.0, gt=0)
+    """Time from the last byte of a request to its answer; then 504, and the work is dropped."""
+    decode_threads: AutoCount = 0
+    """Threads that decode images too large to decode on the engine's own thread; auto: 1 on CPU, 4 on GPU."""
+    inline_decode_bytes: int | None = Field(None, ge=0)
+    """Bodies up to this size are decoded on the engine's own thread; empty: 65536 on CPU, 0 on GPU."""
+    drain_seconds: float = Field(0.5, ge=0)
+    """Time after SIGTERM in which requests that still arrive are answered, while /readyz says not ready."""
+    grace_seconds: float = Field(20.0, gt=0)
+    """Time that a worker has to finish what is queued after SIGTERM."""
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+    max_body_bytes: int = Field(10 * 1024 * 1024, ge=1)
+    """Bytes of one image at the most."""
+    max_batch_bytes: int = Field(64 * 1024 * 1024, ge=1)
+    """Bytes of one body of /v1/predict/batch or of /v2 infer at the most."""
+    max_batch_files: int = Field(64, ge=1)
+    """Files in one batch request at the most."""
+    max_pixels: int = Field(50_000_000, ge=1)
+    """Pixels of one image at the most, read from its header before it is decoded."""
+    max_connections: int = Field(1000, ge=1)
+    """Connections that one worker holds at the most; further ones wait in the kernel's queue."""
+    header_timeout_seconds: float = Field(10.0, gt=0)
+    """Time that a client has to send the headers of a request."""
+    body_timeout_seconds: float = Field(30.0, gt=0)
+    """Time that a client has to send the body of a request."""
+    keep_alive_seconds: float = Field(75.0, gt=0)
+    """Time that an idle connection is kept."""
+
+    # -- access ------------------------------------------------------------------------------------------------------
+    predict_keys: Secrets = ()
+    """Keys that may predict, as name:secret, comma-separated; none: everybody may."""
+    predict_keys_file: Path | None = None
+    """File with one name:secret a line, added to predict_keys."""
+    admin_keys: Secrets = ()
+    """Keys that may change the running service, as name:secret; none: the admin routes are off."""
+    admin_keys_file: Path | None = None
+    """File with one name:secret a line, added to admin_keys."""
+    tls_certificate_file: Path | None = None
+    """Certificate chain in PEM: serve over TLS; taken anew when it changes. Empty: plain HTTP."""
+    tls_key_file: Path | None = None
+    """Private key of that certificate in PEM, without a passphrase."""
+    cors_origins: Names = ()
+    """Origins whose pages may call the API, comma-separated; none: CORS is off."""
+
+    # -- drift -------------------------------------------------------------------------------------------------------
+    drift_window: int = Field(2000, ge=50)
+    """Images in the sliding window that PSI, KS and the ratios are computed over."""
+    drift_alarm_images: int = Field(1_000_000, ge=1000)
+    """Images that pass between two false drift alarms, on average at the least."""
+
+    # -- review queue ------------------------------------------------------------------------------------------------
+    review_enabled: bool = False
+    """Whether rejected images and a sample of accepted ones are kept for a person to look at."""
+    review_accept_sample: float = Field(0.01, ge=0, le=1)
+    """Share of accepted images that is kept too."""
+    review_directory: Path | None = None
+    """Directory for the kept images; empty: review/ in the runtime directory."""
+    review_max_items: int = Field(10_000, ge=1)
+    """Images kept at the most; the oldest go first, whatever their state."""
+    review_max_bytes: int = Field(1024**3, ge=1)
+    """Bytes of kept images at the most."""
+    review_max_age_seconds: float = Field(30 * 86_400, gt=0)
+    """Age at which a kept image goes, whatever its state."""
+
+    # -- logs --------------------------------------------------------------------------------------------------------
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe event that is logged."""
+    log_format: Literal["json", "text"] = "json"
+    """Shape of a log line."""
+    log_requests_per_second: float = Field(100.0, ge=0)
+    """Request lines a second and worker at the most; those left out are counted in the next line. 0: none."""
+    otlp_endpoint: str | None = None
+    """Address of an OpenTelemetry collector (OTLP over HTTP), such as http://collector:4318; empty: no traces."""
+    trace_sample: float = Field(0.1, ge=0, le=1)
+    """Share of requests that are traced where their caller has not decided."""
+
+    @model_validator(mode="after")
+    def _keys_have_names(self) -> "Settings":
+        for secret in (*self.predict_keys, *self.admin_keys):
+            name, _, value = secret.get_secret_value().partition(":")
+            if not name or len(value) < 8:
+                raise ValueError("a key is written name:secret, with a secret of at least 8 characters")
+        return self
+
+    @model_validator(mode="after")
+    def _tls_files_come_together(self) -> "Settings":
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file come together")
+        return self
+
+    @classmethod
+    def settings_customise_sources(  # type: ignore[override]
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **others: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is given: a worker, or a test, must not be swayed by the environment that it was started in."""
+        return (init_settings,)
+
+    def with_secrets(self) -> dict[str, Any]:
+        """Everything as plain JSON, secrets included: for a worker's private pipe only."""
+        plain = self.model_dump(mode="json")
+        for field in ("predict_keys", "admin_keys"):
+            plain[field] = [secret.get_secret_value() for secret in getattr(self, field)]
+        return plain
+
+
+def default_text(field: FieldInfo) -> str:
+    """A default as a person would write it; empty where there is none."""
+    if field.default in (None, ()):
+        return ""
+    if _auto in (getattr(mark, "func", None) for mark in field.metadata) and field.default == 0:
+        return "auto"
+    if isinstance(field.default, tuple):
+        return ",".join(map(str, field.default))
+    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)

@@ -1,0 +1,75 @@
+"""Both promises in the console, on a bundle of format 2: the gate's points, the reason of a reject, the candidates."""
+
+import httpx
+import numpy as np
+import pytest
+
+from portcullis.bundle.files import write_bundle
+from portcullis.bundle.recalibration import right_points
+from tests import tiny
+from tests.hammer import eventually
+from tests.running import ADMIN_KEY, RunningService
+from tests.service.pictures import encode
+
+pytestmark = pytest.mark.browser
+GREY = encode(np.full((tiny.SIZE, tiny.SIZE, 3), (120, 118, 119), np.uint8))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    models, manifest = tmp_path_factory.mktemp("promising-models"), tiny.fitted_manifest()
+    manifest = manifest.model_copy(update={"promises": right_points(manifest)})
+    write_bundle(models, manifest, {"model.onnx": tiny.graph(format_version=2), "report.md": b"# tiny\n"})
+    with RunningService(models, tmp_path_factory.mktemp("promising"), "--review-enabled") as running:
+        yield running
+
+
+def in_force(service):
+    return httpx.get(f"{service.url}/v1/models/tiny/gate").json()["operating_point"]
+
+
+def test_a_person_chooses_by_class_then_both_promises_then_one_threshold_again(open_console, service):
+    console = open_console("gate", url=service.url)
+    page, is_first = console.page, True
+    for point in ("accept95:by-class", "accept95+right99", "right99", "accept95"):
+        page.get_by_role("button", name=point, exact=True).click()
+        page.get_by_role("button", name="Apply").click()
+        if is_first:
+            console.give_key()
+            is_first = False
+        page.locator(".gate .intro", has_text=f"({point})").wait_for()
+        assert in_force(service) == point
+        intro = page.locator(".gate .intro").inner_text()
+        assert ("Of familiar images that pass, at most" in intro) == ("right" in point)
+        assert ("Nothing is said about out-of-distribution (OOD) images" in intro) == ("right" in point)
+    page.get_by_role("slider", name="Threshold").press("ArrowRight")
+    assert page.get_by_role("button", name="Apply").is_enabled()
+
+
+def test_a_gate_on_mmles_is_shown_and_moved_on_its_own_scale(open_console, service):
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    route = f"{service.url}/v1/models/tiny/gate"
+    httpx.put(route, json={"operating_point": "mmles:accept95"}, headers=headers).raise_for_status()
+    try:
+        console = open_console("gate", url=service.url)
+        console.page.get_by_role("button", name="mmles:accept99", exact=True).click()
+        console.page.get_by_role("button", name="Apply").click()
+        console.give_key()
+        console.page.locator(".gate .intro", has_text="(mmles:accept99)").wait_for()
+        assert in_force(service) == "mmles:accept99"
+    finally:
+        httpx.put(route, json={"operating_point": "accept95"}, headers=headers).raise_for_status()
+
+
+def test_models_lists_the_promises_and_review_offers_the_candidates(open_console, service):
+    console = open_console("models", url=service.url)
+    assert "accept95+right99" in console.page.get_by_role("region", name="Right answers").inner_text()
+    httpx.post(f"{service.url}/v1/predict?operating_point=right99", content=GREY).raise_for_status()
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    eventually(lambda: httpx.get(f"{service.url}/v1/review", headers=headers).json()["num_items"])
+    console = open_console("review", url=service.url)
+    console.page.get_by_role("button", name="Enter a key").click()
+    console.give_key()
+    tile = console.page.locator(".review-item", has_text="reject: unsure").first
+    tile.wait_for()
+    assert tile.get_by_role("group", name="Likely labels").get_by_role("button").count() >= 1

@@ -1,0 +1,140 @@
+"""A gate calibrated anew on a folder, by the command and with real bundles of both formats."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from portcullis.__main__ import main
+from portcullis.bundle.engine import Engine
+from portcullis.bundle.files import load_bundle
+from portcullis.bundle.gate import PUBLISHED, operating_point, summarise
+from portcullis.bundle.promises import Promises
+from tests import tiny
+from tests.service.pictures import BROKEN, encode
+
+NUM_IMAGES = 600
+IMAGES, LABELS = tiny.familiar(NUM_IMAGES, seed=31)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Familiar images in a sub-folder for each label, a broken one and two of a class that nobody knows."""
+    directory = tmp_path_factory.mktemp("familiar")
+    for label in (*tiny.LABELS, "lorry"):
+        (directory / label).mkdir()
+    for number, (image, label) in enumerate(zip(IMAGES, LABELS, strict=True)):
+        (directory / tiny.LABELS[label] / f"{number:04}.png").write_bytes(encode(image))
+    (directory / "red" / "broken.png").write_bytes(BROKEN)
+    for number in range(2):
+        (directory / "lorry" / f"{number}.png").write_bytes(encode(IMAGES[number]))
+    return directory
+
+
+@pytest.fixture
+def models(tmp_path):
+    tiny.write_fitted(tmp_path, "fitted", version=3)
+    tiny.write(tmp_path, "plain", version=1)
+    return tmp_path
+
+
+def test_thresholds_are_those_of_the_images_and_the_graph_is_the_same(models, folder, capsys):
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(folder), "--labels"]) == 0
+    before, after = load_bundle(models / "fitted" / "3"), load_bundle(models / "fitted" / "4")
+    assert after.manifest.files["model.onnx"] == before.manifest.files["model.onnx"]
+    calibration = summarise(tiny.fitted_scores(tiny.parts_of(IMAGES)).tolist())
+    assert after.manifest.calibration.num_images == NUM_IMAGES
+    for name in PUBLISHED:
+        found = next(point for point in after.manifest.operating_points if point.name == name)
+        assert found.threshold == pytest.approx(operating_point(name, calibration).threshold, abs=1e-3)
+        assert found.rejected_share_bound == operating_point(name, calibration).rejected_share_bound
+    rows, probabilities = after.manifest.calibration_rows, tiny.answers(IMAGES)[0]
+    assert sum(rows.is_right) == (probabilities.argmax(axis=1) == LABELS).sum()
+    assert rows.probability_grid == before.manifest.calibration_rows.probability_grid
+    assert after.manifest.class_mix == tuple((np.bincount(probabilities.argmax(axis=1)) / NUM_IMAGES).tolist())
+    assert after.manifest.figures.accuracy == (probabilities.argmax(axis=1) == LABELS).mean()
+    assert ("", "right99") in {(point.gate, point.name) for point in after.manifest.promises}
+    assert "600 labelled images" in after.manifest.provenance.data
+    output = capsys.readouterr().out
+    assert "fitted/4 is written, calibrated on 600 images" in output
+    assert "left out: 2 images of 'lorry'" in output
+    assert "left out: broken.png" in output
+    assert "accept95: rejects at most 5 % of familiar images" in output
+    assert "accept99.9" not in output
+    assert b"familiar (in-distribution) images only" in after.read("report.md")
+    assert after.read("report-of-3.md") == before.read("report.md")
+    Engine(after).self_test()
+
+
+def test_a_bundle_of_format_1_becomes_one_of_format_2_whose_score_is_its_only_part(models, folder):
+    assert main(["calibrate", str(models / "plain" / "1"), "--images", str(folder), "--labels"]) == 0
+    bundle = load_bundle(models / "plain" / "2")
+    manifest = bundle.manifest
+    assert (manifest.format_version, manifest.score_name, manifest.part_names) == (2, "mmles", ("mmles",))
+    engine = Engine(bundle)
+    engine.self_test()
+    outputs = engine.run(IMAGES[:3])
+    assert outputs.parts.tolist() == [[score] for score in outputs.scores.tolist()]
+    promises = Promises(manifest)
+    for text in ("mmles:accept95", "accept95:by-class", "accept95+right95"):
+        assert promises.gate(text).column is None
+    assert 0 < promises.set_threshold("0.95") <= 1
+
+
+def test_without_labels_there_are_operating_points_by_class_too_but_nothing_about_being_right(models, folder, capsys):
+    flat = models / "flat"
+    flat.mkdir()
+    for number, file in enumerate(sorted(folder.glob("[bgr]*/0*.png"))):
+        shutil.copy(file, flat / f"{number:04}.png")
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(flat)]) == 0
+    before, after = (load_bundle(models / "fitted" / str(version)).manifest for version in (3, 4))
+    assert (after.promises, after.calibration_rows.is_right) == ((), ())
+    assert Promises(after).gate("accept95:by-class").by_class is not None
+    assert after.figures.accuracy == before.figures.accuracy
+    assert "right99 needs labelled calibration images" in capsys.readouterr().out
+
+
+def test_what_outside_sets_lose_is_said_by_the_quantiles_that_were_kept(models, folder):
+    main(["calibrate", str(models / "plain" / "1"), "--images", str(folder)])
+    manifest = load_bundle(models / "plain" / "2").manifest
+    outside, scores = manifest.figures.outside["grey"], np.array(manifest.calibration.scores)
+    grey = np.array(outside.score_quantiles)
+    pairs = (scores[:, None] > grey).mean() + 0.5 * (scores[:, None] == grey).mean()
+    assert outside.auroc == pytest.approx(pairs)
+    assert outside.caught["accept95"] == (grey < manifest.operating_points[1].threshold).mean()
+
+
+def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
+    few = models / "few"
+    few.mkdir()
+    for file in sorted(folder.glob("red/0*.png"))[:18]:
+        shutil.copy(file, few)
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(few)]) != 0
+    assert "18 familiar images cannot promise accept95, which takes 19" in capsys.readouterr().err
+    assert not (models / "fitted" / "4").exists()
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(few), "--labels"]) != 0
+    assert "sub-folders named after the labels" in capsys.readouterr().err
+
+
+def test_ece_brier_and_average_precision_agree_with_independent_arithmetic():
+    from sklearn.metrics import average_precision_score
+
+    from portcullis.bundle.recalibration import _average_precision, _inside
+
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(500, 4))
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = random.integers(0, 4, 500)
+    found = _inside(probabilities, labels)
+    confidence, is_right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    gaps = 0.0
+    for low in np.arange(15) / 15:
+        chosen = (confidence > low) & (confidence <= low + 1 / 15)
+        if chosen.any():
+            gaps += chosen.mean() * abs(is_right[chosen].mean() - confidence[chosen].mean())
+    assert found["ece"] == pytest.approx(gaps)
+    assert found["brier"] == pytest.approx(((probabilities - np.eye(4)[labels]) ** 2).sum(axis=1).mean())
+    scores, truth = random.normal(size=300).round(1), random.random(300) < 0.3
+    weights = np.where(truth, 1.0, 2.5)
+    expected = average_precision_score(truth, scores, sample_weight=weights)
+    assert _average_precision(scores, truth, weights) == pytest.approx(expected)

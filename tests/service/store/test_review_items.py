@@ -1,0 +1,241 @@
+"""What is kept for review: bounds, order, paging, faults; with real SQLite files."""
+
+import errno
+import json
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from portcullis.errors import ReviewFailure, UnknownReviewItem
+from portcullis.store.review_items import (
+    ORPHAN_SECONDS,
+    Bounds,
+    ReviewStore,
+    extension_of,
+)
+from tests.service.pictures import RED, encode
+
+LARGE = Bounds(1000, 10**9, 10**6)
+
+
+def answer(p_value=0.01, score=-5.0, **changes):
+    return {
+        "model": "m", "version": 1, "label": "cat", "probability": 0.7, "score": score, "p_value": p_value,
+        "threshold": -4.0, "operating_point": "accept95", "verdict": "reject", "reason": "stranger",
+        "candidates": ["cat", "dog"], "request_id": "from-a-header",
+    } | changes  # fmt: skip
+
+
+def test_a_queue_that_an_earlier_version_made_is_taken_over(tmp_path):
+    store = store_at(tmp_path)
+    store.add([(image(0), answer())])
+    with sqlite3.connect(tmp_path / "review.db") as connection:
+        for column in ("reason", "candidates"):
+            connection.execute(f"ALTER TABLE items DROP COLUMN {column}")
+    store = store_at(tmp_path)
+    store.add([(image(1), answer(threshold=None, reason="unsure"))])
+    before, after = sorted(kept(store), key=lambda row: row["created"])
+    assert (before["reason"], before["candidates"], before["threshold"]) == (None, "[]", -4.0)
+    assert (after["reason"], after["threshold"]) == ("unsure", -math.inf)
+    assert json.loads(after["candidates"]) == ["cat", "dog"]
+
+
+def store_at(path, bounds=LARGE):
+    store = ReviewStore(path, bounds)
+    store.prepare()
+    return store
+
+
+def image(number, size=100):
+    return b"\x89PNG" + number.to_bytes(4, "big") + bytes(size - 8)
+
+
+def kept(store, **equal_to):
+    return store.page({"model": None, **equal_to}, 1000).rows
+
+
+def files(path):
+    return sorted(file.stem for file in (path / "images").iterdir())
+
+
+def test_an_item_is_kept_with_its_answer_and_its_very_bytes(tmp_path):
+    store = store_at(tmp_path)
+    assert store.add([(RED, answer())]) == 1
+    [row] = kept(store)
+    assert {name: row[name] for name in ("model", "label", "score", "p_value", "verdict", "state")} == {
+        "model": "m", "label": "cat", "score": -5.0, "p_value": 0.01, "verdict": "reject", "state": "open",
+    }  # fmt: skip
+    assert store.image(row["id"]) == (RED, "image/png")
+    assert (tmp_path.stat().st_mode & 0o077) == 0
+
+
+def test_the_count_is_bounded_and_the_oldest_go_first(tmp_path):
+    store = store_at(tmp_path, Bounds(3, 10**9, 10**6))
+    for number in range(5):
+        store.add([(image(number), answer(label=str(number)))])
+    assert sorted(row["label"] for row in kept(store)) == ["2", "3", "4"]
+    assert files(tmp_path) == sorted(row["id"] for row in kept(store))
+
+
+def test_the_bytes_are_bounded_and_the_oldest_go_first(tmp_path):
+    store = store_at(tmp_path, Bounds(1000, 1000, 10**6))
+    for number, size in enumerate((400, 300, 200, 350)):
+        store.add([(image(number, size), answer(label=str(number)))])
+    assert sorted(row["label"] for row in kept(store)) == ["1", "2", "3"]
+    assert sum(row["num_bytes"] for row in kept(store)) == 850
+
+
+@pytest.mark.parametrize("bounds", [Bounds(2, 10**9, 10**6), Bounds(1000, 250, 10**6)], ids=["count", "bytes"])
+@pytest.mark.parametrize("state", ["labelled", "dismissed", "open"])
+def test_age_alone_decides_what_goes_whatever_its_state_or_strangeness(tmp_path, bounds, state):
+    store = store_at(tmp_path, bounds)
+    store.add([(image(0), answer(label="0", p_value=0.0)), (image(1), answer(label="1"))])
+    store.decide(kept(store, label="0")[0]["id"], state, "dog" if state == "labelled" else None, "me")
+    store.add([(image(0), answer(label="0"))])  # seen again: no younger for it
+    store.add([(image(2), answer(label="2"))])
+    assert sorted(row["label"] for row in kept(store)) == ["1", "2"]
+
+
+def test_of_images_that_came_in_the_same_instant_the_first_goes_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: 1e9)
+    store = store_at(tmp_path, Bounds(10, 10**9, 10**6))
+    store.add([(image(number), answer(label=f"{number:02}")) for number in range(40)])
+    assert sorted(row["label"] for row in kept(store)) == [f"{number:02}" for number in range(30, 40)]
+
+
+def test_what_is_too_old_goes_even_if_nothing_comes(tmp_path, monkeypatch):
+    store = store_at(tmp_path, Bounds(10, 10**9, 60.0))
+    store.add([(image(0), answer())])
+    now = time.time()
+    monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: now + 59)
+    store.add([])
+    assert len(kept(store)) == 1
+    monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: now + 61)
+    store.add([])
+    assert kept(store) == [] and files(tmp_path) == []
+
+
+def test_the_same_image_is_kept_once_and_counted(tmp_path):
+    store = store_at(tmp_path)
+    assert store.add([(image(1), answer()), (image(1), answer()), (image(2), answer())]) == 2
+    assert store.add([(image(1), answer()), (image(1), answer(model="other"))]) == 1
+    seen = {(row["model"], row["digest"][:4]): row["num_seen"] for row in kept(store)}
+    assert sorted(seen.values()) == [1, 1, 3]
+
+
+def test_the_strangest_come_first_and_nan_is_the_strangest(tmp_path):
+    store = store_at(tmp_path)
+    scores = [(0.5, -1.0), (0.001, -9.0), (0.001, -30.0), (0.2, -3.0), (0.001, math.nan)]
+    store.add([(image(i), answer(p, s, label=str(i))) for i, (p, s) in enumerate(scores)])
+    assert [row["label"] for row in kept(store)] == ["4", "2", "1", "3", "0"]
+    assert kept(store)[0]["score"] is None
+
+
+def test_pages_miss_and_repeat_nothing_while_items_come_and_go(tmp_path):
+    store = store_at(tmp_path)
+    store.add([(image(i), answer(0.001 * (i // 3), -float(i % 3))) for i in range(20)])
+    first = {row["id"] for row in kept(store)}
+    seen, position = [], None
+    for step in range(100):
+        page = store.page({}, 3, position)
+        seen += [row["id"] for row in page.rows]
+        store.add([(image(100 + step), answer(0.0))])  # stranger than all: before every page
+        position = page.next_position
+        if position is None:
+            break
+    assert len(seen) == len(set(seen)) and set(seen) == first
+
+
+def test_filters_choose_and_count(tmp_path):
+    store = store_at(tmp_path)
+    store.add([(image(0), answer(label="cat")), (image(1), answer(label="dog", verdict="accept"))])
+    page = store.page({"label": "dog", "verdict": "accept", "state": None}, 10)
+    assert (page.num_items, page.rows[0]["label"], page.next_position) == (1, "dog", None)
+    assert store.page({"label": "' OR 1 --"}, 10).num_items == 0
+
+
+def test_a_decision_is_kept_and_can_be_taken_back(tmp_path):
+    store = store_at(tmp_path)
+    store.add([(image(0), answer())])
+    identifier = kept(store)[0]["id"]
+    row = store.decide(identifier, "labelled", "dog", "me")
+    assert (row["state"], row["true_label"], row["decided_by"]) == ("labelled", "dog", "me")
+    row = store.decide(identifier, "open", None, None)
+    assert (row["state"], row["true_label"], row["decided_by"]) == ("open", None, None)
+    with pytest.raises(UnknownReviewItem):
+        store.decide("nope", "dismissed", None, "me")
+
+
+def test_nothing_of_the_request_but_the_image_and_its_answer_is_kept(tmp_path):
+    store = store_at(tmp_path)
+    store.add([(image(0), answer())])
+    assert "request_id" not in kept(store)[0]
+    assert b"from-a-header" not in b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_the_ending_follows_from_the_bytes(format):
+    import numpy as np
+
+    expected = {"JPEG": "jpg", "TIFF": "tif"}.get(format, format.lower())
+    assert extension_of(encode(np.zeros((4, 4, 3), np.uint8), format)) == expected
+
+
+def test_a_disk_that_fills_in_the_middle_leaves_neither_row_nor_file(tmp_path, monkeypatch):
+    store = store_at(tmp_path)
+    written = []
+
+    def full(path, content):
+        written.append(path)
+        os.close(os.open(path, os.O_CREAT))
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        store.add([(image(i), answer()) for i in range(3)])
+    assert kept(store) == [] and files(tmp_path) == []
+
+
+def test_files_that_a_crash_left_behind_are_swept_away(tmp_path):
+    store = store_at(tmp_path)
+    store.add([(image(0), answer())])
+    orphan, young = tmp_path / "images" / "dead.png", tmp_path / "images" / "young.png"
+    for file in (orphan, young):
+        file.write_bytes(b"x")
+    os.utime(orphan, (0, time.time() - ORPHAN_SECONDS - 1))
+    store_at(tmp_path)
+    assert not orphan.exists() and young.exists() and len(files(tmp_path)) == 2
+
+
+def test_a_broken_database_is_said_to_be_broken(tmp_path):
+    store = store_at(tmp_path)
+    for file in tmp_path.glob("review.db*"):
+        file.write_bytes(b"not a database" * 100)
+    with pytest.raises(ReviewFailure):
+        store.page({}, 10)
+    with pytest.raises(sqlite3.Error):
+        store.add([(image(0), answer())])
+
+
+def test_several_processes_write_to_one_store(tmp_path):
+    program = """
+import json, sys; from pathlib import Path
+from portcullis.store.review_items import Bounds, ReviewStore
+number, store = int(sys.argv[1]), ReviewStore(Path(sys.argv[2]), Bounds(50, 10**9, 10**6))
+store.prepare()
+for i in range(20):
+    store.add([(bytes([i, number]) * 50, json.loads(sys.argv[3]))])
+"""
+    workers = [
+        subprocess.Popen([sys.executable, "-c", program, str(n), str(tmp_path), json.dumps(answer())]) for n in range(3)
+    ]
+    assert [worker.wait(120) for worker in workers] == [0, 0, 0]
+    store = ReviewStore(tmp_path, LARGE)
+    assert store.page({}, 1).num_items == 50
+    assert files(tmp_path) == sorted(row["id"] for row in kept(store))

@@ -1,0 +1,91 @@
+"""docs/results.md says what the raw figures beside it say, and they are those of the bundles that ship."""
+
+import json
+from itertools import dropwhile, takewhile
+from pathlib import Path
+
+import pytest
+
+from portcullis.bundle.files import load_bundle, versions
+from portcullis_training.comparing import budgets
+from portcullis_training.comparing.compare import Comparison
+from portcullis_training.comparing.report import tables
+from portcullis_training.exporting.report import detection_table
+from portcullis_training.measuring.evaluation import Evaluation
+from portcullis_training.measuring.predictions import CALIBRATED
+
+DOCS = Path(__file__).parents[3] / "docs"
+MODELS = DOCS.parent / "models"
+PAGE = (DOCS / "results.md").read_text()
+COMPARISONS = sorted(path.parent.name for path in (DOCS / "results").glob("*/results.json"))
+LADDERS = sorted(path.parent.name for path in (DOCS / "results").glob("*/budgets.json"))
+SHIPPED = sorted(path.name for path in MODELS.iterdir() if path.is_dir())
+
+
+def table_under(heading: str, lines: list[str]) -> str:
+    """The first table below a heading."""
+    below = lines[lines.index(heading) :]
+    return "\n".join(
+        takewhile(lambda line: line.startswith("|"), dropwhile(lambda line: not line.startswith("|"), below))
+    )
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_the_page_of_a_comparison_is_that_of_its_raw_figures(name: str) -> None:
+    directory = DOCS / "results" / name
+    comparison = Comparison.model_validate_json((directory / "results.json").read_bytes())
+    assert (directory / "results.md").read_text().startswith("\n".join(tables(comparison)))
+    for heading in ("## Classification and calibration", "## AUROC at a glance"):
+        assert table_under(heading, tables(comparison)) in PAGE
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_the_page_of_growing_budgets_is_that_of_its_raw_figures(name: str) -> None:
+    directory = DOCS / "results" / name
+    found = budgets.Budgets.model_validate_json((directory / "budgets.json").read_bytes())
+    assert (directory / "budgets.md").read_text() == "\n".join(budgets.page(found)) + "\n"
+    assert "\n".join(budgets.table(found)) in PAGE
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_tables_of_a_shipped_model_are_those_of_its_raw_figures(name: str) -> None:
+    evaluation = Evaluation.model_validate_json((DOCS / "results" / f"{name}.json").read_bytes())
+    newest = max(versions(MODELS, name))
+    figures = load_bundle(MODELS / name / str(newest)).manifest.figures
+    assert (evaluation.inside.accuracy, evaluation.inside.ece) == (figures.accuracy, figures.ece)
+    assert f"{figures.accuracy:.2%}" in PAGE and f"{figures.ece:.4f}" in PAGE
+    for outside in evaluation.outside.values():
+        plain = {score: found for score, found in outside.by_score.items() if not score.endswith(CALIBRATED)}
+        assert "\n".join(detection_table(plain, evaluation.shipped_score)) in PAGE
+
+
+def temperature_cost(name: str, score: str) -> list[float]:
+    """Points of AUROC that a shipped model's score loses on logits / temperature, by outside set."""
+    evaluation = Evaluation.model_validate_json((DOCS / "results" / f"{name}.json").read_bytes())
+    found = [outside.by_score for outside in evaluation.outside.values()]
+    return [100 * (by[score].auroc_inside_positive - by[score + CALIBRATED].auroc_inside_positive) for by in found]
+
+
+def test_both_pages_tell_what_the_temperature_costs_mmles() -> None:
+    methods = " ".join((DOCS / "methods.md").read_text().split())
+    ours, theirs = temperature_cost("cifar10-whitened", "mmles"), temperature_cost("fashion-mnist", "mmles")
+    at_most = f"at most {max(ours):.1f} points of AUROC on `cifar10-whitened`, {max(theirs):.1f} on `fashion-mnist`"
+    assert at_most in methods
+    assert f"by {sorted(ours)[1]:.1f} to {max(ours):.1f} on three sets and not on CIFAR-100" in PAGE
+    assert f"MMLES loses {max(theirs):.1f} points on both sets" in PAGE and max(theirs) - min(theirs) < 0.05
+    assert {round(cost) for cost in temperature_cost("fashion-mnist", "max_probability")} <= {15, 16}
+
+
+@pytest.mark.parametrize("name", ["shipped", "twins"])
+def test_calibration_is_level_at_both_budgets_as_the_page_says(name: str) -> None:
+    comparison = Comparison.model_validate_json((DOCS / "results" / name / "results.json").read_bytes())
+    softmax, dismax = ([t.evaluation.inside for t in comparison.twins if t.variant == v] for v in ("softmax", "dismax"))
+    standard_error = (softmax[0].accuracy * (1 - softmax[0].accuracy) / softmax[0].num_images) ** 0.5
+    means = [sum(inside.ece for inside in group) / len(group) for group in (softmax, dismax)]
+    assert abs(means[0] - means[1]) < standard_error
+    assert "Calibration is level at both." in PAGE
+
+
+def test_raw_figures_name_no_machine() -> None:
+    for path in (DOCS / "results").rglob("*.json"):
+        assert "/home/" not in json.dumps(json.loads(path.read_text())) and "/work" not in path.read_text()

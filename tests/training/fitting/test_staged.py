@@ -1,0 +1,168 @@
+"""Frozen first, then as a whole: what is kept, what is decided by time, and that a stopped run goes on."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from portcullis_training.errors import CheckpointError, ConfigError
+from portcullis_training.fitting import checkpoint, fit, frozen, plan, staged
+from portcullis_training.fitting.plan import PLAN, Plan, planned
+from portcullis_training.fitting.staged import FINE_TUNED, STAGES, is_trained, train
+from portcullis_training.measuring.trained import open_trained
+from portcullis_training.recipes import make_config
+from portcullis_training.runs.directory import Run, create_run
+from tests.training.photos import photos_config, write_photos, write_weights
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"), per_class=30)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    return write_weights(tmp_path_factory.mktemp("weights") / "small.pt")
+
+
+@pytest.fixture
+def make(tmp_path, photos, weights):
+    def make_run(**fields) -> Run:
+        return create_run(tmp_path / "runs", photos_config(photos, weights, **fields))
+
+    return make_run
+
+
+def stages_of(run: Run) -> staged.Stages:
+    return STAGES.read(run, staged._origins(run))
+
+
+def test_a_frozen_run_learns_from_remembered_features_and_changes_no_backbone(make, weights):
+    run = make()
+    history = train(run, show_progress=False)
+    assert len(history) == 1 and history[0]["accuracy"] > 0.9
+    state = checkpoint.load_classifier(run).state_dict()
+    pretrained = torch.load(weights)
+    assert torch.equal(state["backbone.body.conv_stem.weight"], pretrained["conv_stem.weight"])
+    assert torch.equal(state["backbone.body.bn1.running_mean"], pretrained["bn1.running_mean"])
+    assert is_trained(run) and stages_of(run).kept == frozen.STAGE
+
+
+def test_logits_by_the_head_alone_are_those_of_the_whole_classifier(make):
+    run = make()
+    train(run, show_progress=False)
+    trained = open_trained(run)
+    images = trained.splits.test
+    pixels = next(images.batches([np.arange(len(images))]))[0]
+    with torch.inference_mode():
+        expected = trained.classifier(pixels.permute(0, 3, 1, 2) / 255)
+    np.testing.assert_allclose(trained.readings_of("test", images).logits, expected.numpy(), atol=1e-4, rtol=1e-4)
+
+
+def test_a_second_run_on_the_same_photos_encodes_nothing(make, monkeypatch):
+    train(make(), show_progress=False)
+    monkeypatch.setattr("portcullis_training.fitting.encoding.encoder_session", lambda *_: pytest.fail("encoded again"))
+    train(make(name="again", seed=1), show_progress=False)
+
+
+def test_fine_tuning_changes_the_whole_and_keeps_files_of_its_own(make):
+    run = make(epochs=2)
+    history = train(run, show_progress=False)
+    assert [row["epoch"] for row in history] == [0, 1, 2]
+    states = [checkpoint.load(run.at(stage).checkpoint_path).classifier for stage in (frozen.STAGE, FINE_TUNED)]
+    assert not torch.equal(*(state["backbone.body.conv_stem.weight"] for state in states))
+    assert is_trained(run) and stages_of(run).epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "kept"), [((0.8, 0.9), FINE_TUNED), ((0.9, 0.9), "frozen"), ((0.9, 0.8), "frozen")]
+)
+def test_the_frozen_result_is_kept_unless_fine_tuning_beats_it(make, accuracies, kept):
+    run = make(epochs=2)
+    for stage in (frozen.STAGE, FINE_TUNED):
+        run.at(stage).checkpoint_path.write_text(stage)
+    first, last = ({"validation_accuracy": value, "seconds": 1.0, "encoding_seconds": 1.0} for value in accuracies)
+    staged._finish(run, Plan(epochs=2, reason="a test"), [first, last])
+    assert run.checkpoint_path.read_text() == kept
+    assert stages_of(run).kept == kept and stages_of(run).fine_tuned_validation_accuracy == accuracies[1]
+
+
+def interrupt_after(monkeypatch, num_steps: int) -> None:
+    original, steps = fit.Fitting.train_step, []
+
+    def train_step(self, images, labels):
+        original(self, images, labels)
+        steps.append(1)
+        if len(steps) == num_steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(fit.Fitting, "train_step", train_step)
+
+
+def test_a_run_that_is_stopped_while_fine_tuning_goes_on_to_the_same_weights(make, monkeypatch):
+    whole, stopped = make(name="whole", epochs=2), make(name="stopped", epochs=2)
+    train(whole, show_progress=False)
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 3)
+        with pytest.raises(fit.Interrupted):
+            train(stopped, show_progress=False)
+    assert stopped.checkpoint_path.exists() and not is_trained(stopped)  # the frozen result could be served meanwhile
+    assert len(train(stopped, show_progress=False)) == 3
+    first, second = (checkpoint.load(run.at(FINE_TUNED).checkpoint_path).classifier for run in (whole, stopped))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_other_photos_than_those_of_the_frozen_stage_are_refused(make, tmp_path):
+    train(make(), show_progress=False)
+    other = make(name="other", split_seed=7)
+    (other.directory / "frozen.pt").write_bytes((tmp_path / "runs" / "small-photos" / "frozen.pt").read_bytes())
+    with pytest.raises(CheckpointError, match="are not those that"):
+        train(other, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "epoch_seconds", "epochs"),
+    [(1000, 60, 12), (300, 60, 5), (179, 60, 0), (-20, 60, 0), (190, 60, 3)],
+)
+def test_time_decides_how_many_epochs(seconds_left, epoch_seconds, epochs):
+    decided = planned(12, seconds_left, epoch_seconds, "float32")
+    assert decided.epochs == epochs and f"{epoch_seconds / 60:.1f} minutes here" in decided.reason
+    assert ("too few" in decided.reason) == (epochs == 0)
+
+
+def test_minutes_count_what_was_spent_and_what_is_still_to_come(make, monkeypatch):
+    run = make(epochs=12, minutes=10, batch_size=10)
+    monkeypatch.setattr(plan, "_timed", lambda *_: (3.0, 20, "float32"))  # 3 s a step, 20 steps an epoch
+    splits = type("Splits", (), {"validation": range(100), "calibration": range(100), "test": range(100)})()
+    decided = plan.make_plan(run, splits, fit.Start({}, None), seconds_spent=200.0)
+    # 600 − 200 − 30 batches of a third of 3 s = 370 s: six epochs of a minute.
+    assert decided.epochs == 6 and decided.epoch_seconds == 60
+
+
+def test_the_plan_is_measured_once_and_kept(make, monkeypatch):
+    run = make(epochs=3, minutes=60)
+    train(run, show_progress=False)
+    found = PLAN.path(run).read_text()
+    assert Plan.model_validate_json(found[found.index('"content": ') + 11 : found.rindex("}")]).epoch_seconds > 0
+    monkeypatch.setattr(plan, "_timed", lambda *_: pytest.fail("measured again"))
+    train(run, show_progress=False)
+
+
+def test_stages_that_make_no_sense_are_refused():
+    for fields, message in (
+        ({"frozen": True}, "needs pretrained_weights"),
+        ({"epochs": 0}, "epochs: 0 goes with frozen only"),
+        ({"minutes": 3}, "minutes: goes with frozen only"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make_config(fields)

@@ -1,0 +1,112 @@
+"""The rule finds the parts that tell strangers apart, whichever they are, and sees nothing but what it is given."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize
+
+from portcullis_training.data import ArrayImages, ImageSet
+from portcullis_training.graph.score_parts import OwnScore
+from portcullis_training.measuring.fitted_score import FittingImages, fit_score
+from portcullis_training.measuring.metrics import Array, auroc
+from portcullis_training.measuring.readings import Readings
+from portcullis_training.measuring.stranger_weights import PENALTY, weights_against
+
+RANDOM = np.random.default_rng(0)
+
+
+def rows(mean: list[float], num: int = 1500) -> Array:
+    return RANDOM.normal(size=(num, len(mean))) + mean
+
+
+def test_weights_minimise_the_penalised_loss_of_a_balanced_logistic_regression() -> None:
+    familiar, strangers = rows([0, 0], 800), [rows([-1, -2], 300), rows([-2, -0.5], 500)]
+    weights = weights_against(familiar, strangers)
+
+    def loss(parameters: Array) -> float:
+        inside = np.logaddexp(0, -(familiar @ parameters[:2] + parameters[2])).mean()
+        outside = np.mean([np.logaddexp(0, kind @ parameters[:2] + parameters[2]).mean() for kind in strangers])
+        return float((inside + outside) / 2 + PENALTY * (parameters[:2] ** 2).sum())
+
+    found = optimize.minimize(loss, np.zeros(3), method="Nelder-Mead", options={"maxiter": 5000, "fatol": 1e-12})
+    np.testing.assert_allclose(weights, found.x[:2], atol=1e-3)
+
+
+def test_a_part_that_calls_strangers_familiar_has_no_weight() -> None:
+    weights = weights_against(rows([0, 0, 0]), [rows([-2, 3, 0])])
+    assert weights[0] > 0.5 and weights[1] == 0
+    assert weights[2] == 0, "nor has one that cannot tell"
+
+
+def test_every_kind_of_stranger_has_the_same_say_however_many_there_are() -> None:
+    few, many = rows([-3, 0], 40), rows([0, -3], 4000)
+    first, second = weights_against(rows([0, 0]), [few, many])
+    assert first == pytest.approx(second, rel=0.5)
+
+
+def test_a_part_can_be_left_out() -> None:
+    weights = weights_against(rows([0, 0]), [rows([-2, -2])], without=0)
+    assert weights[0] == 0 and weights[1] > 0.5
+
+
+def test_where_no_part_tells_anything_all_count_alike() -> None:
+    weights = weights_against(rows([0, 0]), [rows([2, 2])])
+    np.testing.assert_array_equal(weights, [0.5, 0.5])
+
+
+def reads(name: str, images: ImageSet) -> Readings:
+    """What a classifier would show that sees colours (logits, features) and texture (middle)."""
+    assert isinstance(images, ArrayImages)
+    pixels = images.images.astype(np.float32) / 255
+    colours = pixels.mean(axis=(1, 2))
+    texture = np.stack([pixels.std(axis=(1, 2)).mean(axis=1), np.abs(np.diff(pixels, axis=1)).mean(axis=(1, 2, 3))], 1)
+    return Readings(10 * colours, colours, texture)
+
+
+def plain_images(num: int, seed: int) -> ArrayImages:
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, num)
+    colours = 255 * np.eye(3)[labels][:, None, None] * 0.7 + 30
+    noise = random.normal(0, 12, (num, 16, 16, 3)) + random.normal(0, 10, (num, 1, 1, 3))
+    return ArrayImages(np.clip(colours + noise, 0, 255).astype(np.uint8), labels)
+
+
+IMAGES = FittingImages(plain_images(300, 0), plain_images(200, 1))
+
+
+def test_the_fitted_score_tells_strangers_that_it_was_not_fitted_on() -> None:
+    fitted = fit_score(IMAGES, reads, OwnScore("mmles", 1.0), chosen="fitted", seed=0)
+    test = plain_images(200, 2)
+    stripes = test.images.copy()
+    stripes[:, ::2] = 255 - stripes[:, ::2]
+    with torch.inference_mode():
+        inside, _ = fitted.score(reads("test", test).as_tensors())
+        outside, _ = fitted.score(reads("stripes", ArrayImages(stripes, test.labels)).as_tensors())
+    assert auroc(inside.numpy(), outside.numpy()) > 0.99
+    assert fitted.score.info.parts == ("mmles", "norm_gap", "features", "middle", "neighbours")
+    assert set(fitted.ablation) == set(fitted.score.info.parts)
+    assert all(fitted.ablation[part][number] == 0 for number, part in enumerate(fitted.score.info.parts))
+
+
+def test_the_same_seed_fits_the_same_score_and_another_seed_another() -> None:
+    infos = [
+        fit_score(IMAGES, reads, OwnScore("mmles", 1.0), chosen="fitted", seed=seed).score.info for seed in (0, 0, 1)
+    ]
+    assert infos[0] == infos[1] != infos[2]
+
+
+def test_one_part_is_the_score_as_it_is_and_makes_no_strangers() -> None:
+    asked = []
+
+    def noting(name: str, images: ImageSet) -> Readings:
+        asked.append(name)
+        return reads(name, images)
+
+    own = OwnScore("mmles", 1.0)
+    middle = fit_score(IMAGES, noting, own, chosen="middle", seed=0).score
+    score, parts = middle(reads("validation", IMAGES.validation).as_tensors())
+    torch.testing.assert_close(score, parts[:, 3])
+    assert middle.lean().info.parts == ("mmles", "middle")
+    assert asked == ["training images for the score"]
+    assert fit_score(IMAGES, noting, own, chosen="mmles", seed=0).score.info.parts == ("mmles",)
+    assert len(asked) == 1, "the method's own score has nothing to fit"

@@ -1,0 +1,176 @@
+"""Compare methods: twins with the same backbone, schedule, seed and budget, several seeds, resumable.
+
+Every twin is an ordinary run, trained and measured by the same stages as any other; what is already done is not done
+again. The result is one JSON file, one Markdown page and its plots.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from portcullis_training import methods
+from portcullis_training.errors import ConfigError
+from portcullis_training.exporting.provenance import current_commit, library_versions, portable_config
+from portcullis_training.fitting import checkpoint
+from portcullis_training.fitting.staged import is_trained, train
+from portcullis_training.measuring.calibration import calibrate, load_calibration
+from portcullis_training.measuring.evaluation import Evaluation, evaluate, load_evaluation
+from portcullis_training.measuring.posthoc import evaluate_posthoc
+from portcullis_training.measuring.trained import Trained, open_trained
+from portcullis_training.recipes import RunConfig
+from portcullis_training.runs import atomic
+from portcullis_training.runs.directory import Run, create_run
+
+FRACTIONAL = "+fractional"
+RESULTS_FILE = "results.json"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with or without the fractional regulariser: `dismax+fractional` is the paper's DisMax†."""
+
+    method: str
+    fractional_regulariser: bool
+
+    @property
+    def name(self) -> str:
+        """As it is asked for."""
+        return self.method + (FRACTIONAL if self.fractional_regulariser else "")
+
+    @property
+    def title(self) -> str:
+        """As tables print it."""
+        return methods.find(self.method).title + ("†" if self.fractional_regulariser else "")
+
+
+class Twin(BaseModel):
+    """One trained and measured twin."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    variant: str
+    title: str
+    seed: int
+    temperature: float
+    fit_seconds: float
+    evaluation: Evaluation
+    """With the post-hoc scores among the others where the method is SoftMax."""
+
+
+class Comparison(BaseModel):
+    """What results.json holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    config: RunConfig
+    """What all twins share; method, regulariser and seed differ."""
+    seeds: tuple[int, ...]
+    commit: str
+    libraries: dict[str, str]
+    twins: tuple[Twin, ...]
+
+
+def parse_variant(name: str) -> Variant:
+    """`dismax`, `softmax+fractional` …; an unknown method is refused with those that exist."""
+    method = name.removesuffix(FRACTIONAL)
+    methods.find(method)
+    return Variant(method, name.endswith(FRACTIONAL))
+
+
+def parse_numbers(text: str, meaning: str, example: str) -> list[int]:
+    """`0,1,2` as numbers."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"expected {meaning} by commas, such as {example}, got {text!r}") from None
+
+
+def compare(
+    base: RunConfig, variants: Sequence[Variant], seeds: Sequence[int], runs: Path, output: Path, say: Say
+) -> Comparison:
+    """Train and measure every variant with every seed, then write results.json, results.md and plots to `output`."""
+    from portcullis_training.comparing.report import write_report
+
+    comparison, runs_of_first_seed = train_twins(base, variants, seeds, runs, say)
+    output.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(output / RESULTS_FILE, comparison.model_dump_json(indent=1) + "\n")
+    write_report(comparison, runs_of_first_seed, output)
+    return comparison
+
+
+def train_twins(
+    base: RunConfig, variants: Sequence[Variant], seeds: Sequence[int], runs: Path, say: Say
+) -> tuple[Comparison, dict[str, Run]]:
+    """Every variant with every seed, trained and measured, and the run of each method's first seed by its title."""
+    if not variants or not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError(f"expected variants and different seeds, got {[v.name for v in variants]} and {list(seeds)}")
+    runs_of_first_seed: dict[str, Run] = {}
+    twins = []
+    for seed in seeds:  # seed by seed: after the first one there is a table already
+        for variant in variants:
+            run = create_run(runs, twin_config(base, variant, seed))
+            say(f"{run.config.name}: {variant.title}, seed {seed}")
+            twins.append(_measure(run, variant, seed))
+            runs_of_first_seed.setdefault(variant.title, run)
+    comparison = Comparison(
+        config=portable_config(base),
+        seeds=tuple(seeds),
+        commit=current_commit(Path(__file__).parent),
+        libraries=library_versions(),
+        twins=tuple(twins),
+    )
+    return comparison, runs_of_first_seed
+
+
+def twin_config(base: RunConfig, variant: Variant, seed: int) -> RunConfig:
+    """The same run but for its method, regulariser and seed."""
+    return base.model_copy(
+        update={
+            "name": f"{base.name}-{variant.name.replace('+', '-')}-seed{seed}",
+            "method": variant.method,
+            "fractional_regulariser": variant.fractional_regulariser,
+            "seed": seed,
+        }
+    )
+
+
+def _measure(run: Run, variant: Variant, seed: int) -> Twin:
+    if not is_trained(run):
+        train(run)
+    trained = open_trained(run)
+    evaluation = _evaluated(trained)
+    if variant.method == "softmax":
+        evaluation = _with_posthoc(evaluation, trained)
+    return Twin(
+        variant=variant.name,
+        title=variant.title,
+        seed=seed,
+        temperature=load_calibration(trained).temperature,
+        fit_seconds=sum(row["seconds"] for row in checkpoint.load(run.checkpoint_path).history),
+        evaluation=evaluation,
+    )
+
+
+def _evaluated(trained: Trained) -> Evaluation:
+    """The figures of these weights and outside sets, measured now unless they were before."""
+    try:
+        load_calibration(trained)
+    except ConfigError:  # not yet, or of other weights
+        calibrate(trained.run)
+    try:
+        return load_evaluation(trained)
+    except ConfigError:
+        return evaluate(trained.run)
+
+
+def _with_posthoc(evaluation: Evaluation, trained: Trained) -> Evaluation:
+    posthoc = evaluate_posthoc(trained)
+    outside = {
+        name: figures.model_copy(update={"by_score": {**figures.by_score, **posthoc[name]}})
+        for name, figures in evaluation.outside.items()
+    }
+    return evaluation.model_copy(update={"outside": outside})

@@ -1,0 +1,75 @@
+"""Outside sets: any other data spec, and strangers that need no data at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image
+
+from portcullis.bundle.manifest import ImageSpec
+from portcullis.bundle.preprocess import Pixels, fit
+from portcullis_training.data.folder import read_strangers
+from portcullis_training.data.image_set import ArrayImages, ImageSet, as_array
+from portcullis_training.data.specs import read_arrays, to_spec
+from portcullis_training.data.splits import Splits
+from portcullis_training.data.strangers import shuffle_patches
+from portcullis_training.errors import DataError
+from portcullis_training.recipes import RunConfig
+
+NUM_MADE = 2000
+FEWEST_MADE, PIXELS_MADE = 400, 20_000_000
+"""Large images are made in smaller numbers: of 224 pixels 400, which tell an AUROC to two digits."""
+NUM_PATCHES_PER_SIDE = 4
+SMOOTH_CELLS = 4  # a coarse grid of this many cells a side, enlarged: blobs without detail
+
+
+def load_outside(spec: str, config: RunConfig, splits: Splits) -> ImageSet:
+    """The outside set of a spec in the geometry of the inside images; all labels are 0 and mean nothing."""
+    if spec in MAKERS:
+        images = MAKERS[spec](np.random.default_rng(config.seed), splits)
+        return ArrayImages(images, np.zeros(len(images), dtype=np.int64))
+    kind, _, location = spec.partition(":")
+    if kind == "noise":
+        raise DataError(f"unknown outside set {spec!r}; expected one of {', '.join(MAKERS)}, or a data spec")
+    if kind == "folder" and location:
+        return read_strangers(location, splits.image_spec, config)
+    source = read_arrays(spec)
+    return to_spec(source.train if source.test is None else source.test, splits.image_spec)
+
+
+def num_made(spec: ImageSpec) -> int:
+    """How many images a made set has."""
+    return min(NUM_MADE, max(FEWEST_MADE, PIXELS_MADE // (spec.height * spec.width)))
+
+
+def _uniform_noise(random: np.random.Generator, splits: Splits) -> Pixels:
+    spec = splits.image_spec
+    return random.integers(0, 256, (num_made(spec), spec.height, spec.width, 3), dtype=np.uint8)
+
+
+def _smooth_noise(random: np.random.Generator, splits: Splits) -> Pixels:
+    cells = random.integers(0, 256, (num_made(splits.image_spec), SMOOTH_CELLS, SMOOTH_CELLS, 3), dtype=np.uint8)
+    spec = ImageSpec(height=splits.image_spec.height, width=splits.image_spec.width, interpolation="bicubic")
+    return np.stack([fit(Image.fromarray(cell), spec) for cell in cells])
+
+
+def _constant(random: np.random.Generator, splits: Splits) -> Pixels:
+    spec = splits.image_spec
+    colours = random.integers(0, 256, (num_made(spec), 1, 1, 3), dtype=np.uint8)
+    return np.broadcast_to(colours, (num_made(spec), spec.height, spec.width, 3)).copy()
+
+
+def _shuffled(random: np.random.Generator, splits: Splits) -> Pixels:
+    """Inside test images cut into a grid of patches that are put back in another order: right colours, no object."""
+    chosen = random.permutation(len(splits.test))[: num_made(splits.image_spec)]
+    images = as_array(splits.test.subset(np.sort(chosen)))
+    return np.stack([shuffle_patches(image, NUM_PATCHES_PER_SIDE, random) for image in images])
+
+
+MAKERS: dict[str, Callable[[np.random.Generator, Splits], Pixels]] = {
+    "noise:uniform": _uniform_noise,
+    "noise:smooth": _smooth_noise,
+    "constant": _constant,
+    "shuffled": _shuffled,
+}

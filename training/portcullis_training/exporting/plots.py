@@ -1,0 +1,108 @@
+"""Plots as PNG bytes. Knows arrays and matplotlib; no screen, no global state."""
+
+import io
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from portcullis_training.measuring.metrics import (
+    NUM_BINS,
+    Array,
+    Indices,
+    RiskCoverage,
+    reliability_bins,
+)
+
+NUM_HISTOGRAM_BINS = 80
+NUM_PANEL_COLUMNS = 2
+INSIDE_COLOUR = "#2a6f97"
+OUTSIDE_COLOURS = ("#d1495b", "#edae49", "#7d5ba6", "#66a182", "#8d6b4f", "#4f4f4f")
+OUTER_SHARE = 0.002
+"""Share of the scores cut from each end of a histogram, so that one stray value does not flatten the rest."""
+
+
+def reliability_diagram(probabilities: Array, labels: Indices, title: str) -> bytes:
+    """Accuracy against probability, bin by bin; on the diagonal a probability means what it says."""
+    bins = reliability_bins(probabilities, labels)
+    centres = (np.arange(NUM_BINS) + 0.5) / NUM_BINS
+    is_filled = bins.num_images > 0
+    figure, (upper, lower) = _figure(2, heights=(3, 1))
+    upper.plot([0, 1], [0, 1], color="#999999", linestyle="--", linewidth=1)
+    upper.bar(centres[is_filled], bins.accuracy[is_filled], width=0.9 / NUM_BINS, color=INSIDE_COLOUR, label="accuracy")
+    upper.plot(bins.mean_probability[is_filled], bins.accuracy[is_filled], "o", color="#d1495b", markersize=3,
+               label="mean probability of the bin")  # fmt: skip
+    upper.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), title=title)
+    upper.legend(loc="upper left", frameon=False)
+    lower.bar(centres, bins.num_images / bins.num_images.sum(), width=0.9 / NUM_BINS, color="#9db4c0")
+    lower.set(xlabel="probability of the answered class", ylabel="share", xlim=(0, 1))
+    return _png(figure)
+
+
+def score_histograms(
+    inside: Array, outside: Mapping[str, Array], xlabel: str, title: str, threshold: float | None = None
+) -> bytes:
+    """Densities of inside and outside images over one axis, with the gate's threshold where there is one."""
+    figure, (axes,) = _figure(1)
+    edges = _edges(inside, outside)
+    axes.hist(inside, bins=edges, density=True, color=INSIDE_COLOUR, alpha=0.5, label="in-distribution")
+    for index, (name, scores) in enumerate(outside.items()):
+        colour = OUTSIDE_COLOURS[index % len(OUTSIDE_COLOURS)]
+        axes.hist(scores, bins=edges, density=True, histtype="step", color=colour, linewidth=1.4, label=name)
+    if threshold is not None:
+        axes.axvline(threshold, color="black", linewidth=1, linestyle=":", label="accept95")
+    axes.set(xlabel=xlabel, ylabel="density", title=title)
+    axes.legend(frameon=False)
+    return _png(figure)
+
+
+def risk_coverage_curves(curves: Mapping[str, RiskCoverage], title: str) -> bytes:
+    """Share of wrong answers among the accepted, against the share accepted."""
+    figure, (axes,) = _figure(1)
+    for name, curve in curves.items():
+        axes.plot(curve.coverage, curve.risk, linewidth=1.4, label=name)
+    axes.set(
+        xlabel="coverage: share of test images accepted", ylabel="risk: share of these answered wrongly", title=title
+    )
+    axes.set_xlim(0, 1)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    return _png(figure)
+
+
+def panels_against_epochs(epochs: Sequence[int], panels: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
+    """A panel a figure, a line a method, over the epochs trained for."""
+    num_rows = -(-len(panels) // NUM_PANEL_COLUMNS)
+    figure = Figure(figsize=(10, 2.4 * num_rows), dpi=110, layout="constrained")
+    grid = list(figure.subplots(num_rows, NUM_PANEL_COLUMNS, squeeze=False).flat)
+    for axes, (title, lines) in zip(grid, panels.items(), strict=False):
+        for name, values in lines.items():
+            axes.plot(epochs, values, "o-", linewidth=1.4, markersize=4, label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(epochs, [str(count) for count in epochs])
+        axes.set_title(title, fontsize=9)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    figure.axes[0].legend(frameon=False)
+    figure.supxlabel("epochs", fontsize=9)
+    return _png(figure)
+
+
+def _edges(inside: Array, outside: Mapping[str, Array]) -> list[float]:
+    ends = [np.quantile(scores, [OUTER_SHARE, 1 - OUTER_SHARE]) for scores in (inside, *outside.values())]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    margin = max(high - low, 1e-6) * 0.02
+    return np.linspace(low - margin, high + margin, NUM_HISTOGRAM_BINS).tolist()
+
+
+def _figure(num_rows: int, heights: tuple[int, ...] = (1,)) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(6.4, 4.2), dpi=110, layout="constrained")
+    axes = figure.subplots(num_rows, 1, squeeze=False, height_ratios=heights, sharex=True)
+    return figure, list(axes[:, 0])
+
+
+def _png(figure: Figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", metadata={"Software": None})
+    return stream.getvalue()

@@ -1,0 +1,3 @@
+"""What a trained classifier is worth: predictions, temperature, calibration scores, figures inside and outside, cost.
+It changes no weight and writes no bundle.
+"""

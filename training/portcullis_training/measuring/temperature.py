@@ -1,0 +1,152 @@
+"""The temperature that divides the logits, fitted on held-out inside images. Knows NumPy and SciPy only.
+
+The 15-bin calibration error is a staircase, on which a gradient method started once ends anywhere: so a coarse grid
+goes first, L-BFGS-B starts from its best points, the smooth likelihood is fitted beside it, and the better
+calibration error is kept, T = 1 among the candidates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import optimize, special
+
+from portcullis_training.errors import TrainingError
+from portcullis_training.measuring.metrics import (
+    Array,
+    Indices,
+    accuracy,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
+
+LOWEST, HIGHEST = 0.001, 100.0
+NUM_GRID_POINTS = 61
+NUM_STARTS = 5
+GRADIENT_STEP = 1e-3
+"""In log T: wide enough to see past a single stair."""
+BOUND_MARGIN = 0.01
+"""In log T: an answer this close to a bound is the bound's, not the data's."""
+
+FittedBy = Literal["ece", "nll", "succession", "one"]
+
+
+class CalibrationError(TrainingError):
+    """Images held out for the temperature from which none can be fitted."""
+
+
+@dataclass(frozen=True)
+class TemperatureFit:
+    """A temperature and what it did to the calibration on the images it was fitted on."""
+
+    temperature: float
+    fitted_by: FittedBy
+    """ece or nll; succession where every answer was right; one where nothing beat T = 1."""
+    num_images: int
+    accuracy: float
+    ece_before: float
+    ece_after: float
+    nll_before: float
+    nll_after: float
+
+
+def probabilities_at(logits: Array, temperature: float) -> Array:
+    """softmax(L / T) in float64."""
+    probabilities: Array = special.softmax(logits.astype(np.float64) / temperature, axis=1)
+    return probabilities
+
+
+def fit_temperature(logits: Array, labels: Indices) -> TemperatureFit:
+    """The temperature of the lowest calibration error; never worse than T = 1, never an answer at a bound."""
+    candidates = _candidates(logits, labels)
+    errors = {fitted_by: _ece(temperature, logits, labels) for fitted_by, temperature in candidates.items()}
+    best = _better(errors, len(labels))
+    _refuse_bound(candidates[best], logits, labels)
+    return _describe(candidates[best], best, logits, labels)
+
+
+def _better(errors: dict[FittedBy, float], num_images: int) -> FittedBy:
+    """The lowest error, but the likelihood's where one image in place of another could undo the difference.
+
+    Such an exchange moves the error by up to 2 / n. On a small split the error has many near-equal minima, some of them
+    far too certain; the likelihood punishes those.
+    """
+    lowest = min(errors, key=lambda fitted_by: errors[fitted_by])
+    if lowest == "ece" and errors["nll"] <= min(errors["ece"] + 2 / num_images, errors["one"]):
+        return "nll"
+    return lowest
+
+
+def _candidates(logits: Array, labels: Indices) -> dict[FittedBy, float]:
+    if accuracy(logits, labels) == 1:
+        return {"one": 1.0, "succession": _by_succession(logits, labels)}
+    return {"one": 1.0, "nll": _by_likelihood(logits, labels), "ece": _by_calibration_error(logits, labels)}
+
+
+def _by_calibration_error(logits: Array, labels: Indices) -> float:
+    def objective(log_temperature: Array) -> float:
+        return _ece(float(np.exp(log_temperature[0])), logits, labels)
+
+    grid = np.linspace(np.log(LOWEST), np.log(HIGHEST), NUM_GRID_POINTS)
+    errors = np.array([objective(np.array([point])) for point in grid])
+    starts = [0.0, *grid[np.argsort(errors)[:NUM_STARTS]]]
+    ends = [_descend(objective, start) for start in starts]
+    return float(np.exp(min([*ends, *starts], key=lambda point: objective(np.array([point])))))
+
+
+def _descend(objective: Callable[[Array], float], start: float) -> float:
+    bounds = [(np.log(LOWEST), np.log(HIGHEST))]
+    found = optimize.minimize(objective, [start], method="L-BFGS-B", bounds=bounds, options={"eps": GRADIENT_STEP})
+    return float(found.x[0])  # an abnormal end of the line search is the rule here; the point is judged by its error
+
+
+def _by_likelihood(logits: Array, labels: Indices) -> float:
+    found = optimize.minimize_scalar(
+        lambda log_temperature: negative_log_likelihood(probabilities_at(logits, np.exp(log_temperature)), labels),
+        bounds=(np.log(LOWEST), np.log(HIGHEST)),
+        method="bounded",
+    )
+    return float(np.exp(found.x))
+
+
+def _by_succession(logits: Array, labels: Indices) -> float:
+    """Where all n answers are right no temperature is low enough for error or likelihood, so take the one at which
+    the mean probability is what n successes in a row speak for: (n + 1) / (n + 2), Laplace's rule of succession."""
+    target = (len(labels) + 1) / (len(labels) + 2)
+
+    def excess(log_temperature: float) -> float:
+        return float(probabilities_at(logits, np.exp(log_temperature)).max(axis=1).mean()) - target
+
+    low, high = np.log(LOWEST), np.log(HIGHEST)
+    if excess(low) <= 0:
+        return LOWEST
+    return HIGHEST if excess(high) >= 0 else float(np.exp(optimize.brentq(excess, low, high)))
+
+
+def _refuse_bound(temperature: float, logits: Array, labels: Indices) -> None:
+    distance = min(np.log(temperature / LOWEST), np.log(HIGHEST / temperature))
+    if distance < BOUND_MARGIN:
+        raise CalibrationError(
+            f"expected a temperature inside {LOWEST} to {HIGHEST}, but the best is {temperature:.4g}, at the bound, on "
+            f"{len(labels)} validation images answered with accuracy {accuracy(logits, labels):.1%}: the classifier "
+            f"is hardly trained, or the split is too small; train longer or raise validation_size"
+        )
+
+
+def _ece(temperature: float, logits: Array, labels: Indices) -> float:
+    return expected_calibration_error(probabilities_at(logits, temperature), labels)
+
+
+def _describe(temperature: float, fitted_by: FittedBy, logits: Array, labels: Indices) -> TemperatureFit:
+    before, after = probabilities_at(logits, 1.0), probabilities_at(logits, temperature)
+    return TemperatureFit(
+        temperature=temperature,
+        fitted_by=fitted_by,
+        num_images=len(labels),
+        accuracy=accuracy(logits, labels),
+        ece_before=expected_calibration_error(before, labels),
+        ece_after=expected_calibration_error(after, labels),
+        nll_before=negative_log_likelihood(before, labels),
+        nll_after=negative_log_likelihood(after, labels),
+    )

@@ -1,0 +1,1 @@
+"""Formulas that several methods share: scores of logits, distances to prototypes. No module here is a method."""
