@@ -10,7 +10,8 @@ import yaml
 
 from deploy import psi
 from deploy.tables import metrics_table, settings_table
-from service.drift import EMPTY_SHARE, P_VALUE_BUCKETS
+from portcullis.bundle.gate import P_VALUE_BUCKETS
+from portcullis.drift.window import EMPTY_SHARE
 
 ROOT = Path(__file__).parent.parent
 PROMETHEUS = ROOT / "deploy" / "prometheus"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import yaml
 
-HEADER = "# Written by `python -m deploy.generate` from the buckets in service/drift.py; do not edit.\n"
+HEADER = "# Written by `python -m deploy.generate` from the p-value buckets of the gate; do not edit.\n"
 WINDOW = "1h"
 PREFIX = "portcullis:score_p_value"
 BY = "job, model, version"

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
+from pydantic.fields import FieldInfo
 
-from service.metrics import DriftCollector, Metrics, ServedCollector
-from service.settings import PREFIX, Settings
+from portcullis.environment import PREFIX
+from portcullis.settings import Settings, default_text
+from portcullis.telemetry.collectors import DriftCollector, ServedCollector
+from portcullis.telemetry.instruments import Metrics
 
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
 SUFFIX = {"counter": "_total"}
@@ -18,7 +21,7 @@ SUFFIX = {"counter": "_total"}
 def settings_table() -> str:
     """Setting, variable, type, default, meaning; a flag is the name with dashes."""
     rows = [
-        (f"`{name}`", f"`{PREFIX}{name.upper()}`", _type(field.annotation), _default(field.default), field.description)
+        (f"`{name}`", f"`{PREFIX}{name.upper()}`", _type(field.annotation), _default(field), field.description)
         for name, field in Settings.model_fields.items()
     ]
     return _table(("setting", "variable", "type", "default", "meaning"), rows)
@@ -63,11 +66,6 @@ def _type(annotation: Any) -> str:
     return NAMES.get(annotation, "text")
 
 
-def _default(value: Any) -> str:
-    if value is None or value == ():
-        return "none"
-    if value == 0 and not isinstance(value, bool | float):
-        return "`auto`"  # as on the command line
-    if isinstance(value, tuple):
-        return f"`{','.join(map(str, value))}`"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+def _default(field: FieldInfo) -> str:
+    text = default_text(field)
+    return f"`{text}`" if text else "none"
