@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,6 +125,9 @@ def training_process(config: RunConfig) -> Iterator[Process]:
     try:
         yield Process(rank, count, device)
     finally:
+        # A parallel model in a reference cycle keeps the group's threads alive into the interpreter's end, where one
+        # that lets go of a tensor aborts the process.
+        gc.collect()
         distributed.destroy_process_group()
 
 

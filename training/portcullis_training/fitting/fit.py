@@ -54,14 +54,21 @@ def fit(run: Run, *, resume: bool = False, show_progress: bool = True, start: St
     torch.set_flush_denormal(True)  # tiny numbers slow CPUs down a hundredfold
     saved = checkpoint.load(run.checkpoint_path) if resume else None
     with deterministic_algorithms(run.config.deterministic), training_process(run.config) as process:
-        splits = data.load(run.config.data, run.config)
-        fitting = Fitting(run, process, splits, start, None if saved is None else saved.precision)
-        if saved is not None:
-            restore(fitting, saved)
-        with fitting.open_progress(show_progress) as progress, InterruptRequest() as interrupt:
-            while fitting.epoch < run.config.epochs:
-                fitting.run_epoch(progress, interrupt)
-        return fitting.history
+        return _fit_in(process, run, saved, start, show_progress)
+
+
+def _fit_in(
+    process: Process, run: Run, saved: checkpoint.Checkpoint | None, start: Start | None, show_progress: bool
+) -> History:
+    """Apart from `fit`, so that nothing holds the model any more when the process leaves its group."""
+    splits = data.load(run.config.data, run.config)
+    fitting = Fitting(run, process, splits, start, None if saved is None else saved.precision)
+    if saved is not None:
+        restore(fitting, saved)
+    with fitting.open_progress(show_progress) as progress, InterruptRequest() as interrupt:
+        while fitting.epoch < run.config.epochs:
+            fitting.run_epoch(progress, interrupt)
+    return fitting.history
 
 
 class Fitting:
