@@ -1,4 +1,4 @@
-"""The command line: run, try, fit, calibrate, evaluate, export, compare, pack, recipes. The only place that prints.
+"""The command line: run, try, fit, calibrate, evaluate, answers, export and others. The only place that prints.
 
 Exit codes: 0 done, 1 an error that the message explains, 130 interrupted.
 """
@@ -78,6 +78,7 @@ def _run(namespace: argparse.Namespace) -> None:
     if _is_main():
         _calibrate_run(run)
         _evaluate_run(run, namespace.cost)
+        _answers_of(run, namespace.pictures)
         _export_run(run, namespace.models, namespace.examples)
 
 
@@ -195,6 +196,17 @@ def _say_figures(evaluation: Evaluation) -> None:
              f"TNR@TPR95 {detection.tnr_at_tpr95_inside_positive:.4f} (in-distribution positive)")  # fmt: skip
 
 
+def _answers(namespace: argparse.Namespace) -> None:
+    _answers_of(open_run(namespace.run), namespace.pictures)
+
+
+def _answers_of(run: Run, with_pictures: bool) -> None:
+    from portcullis_training.exporting import answers_page
+
+    page = answers_page.write_answers(run, with_pictures=with_pictures)
+    _say(f"how it answers, and what to photograph next: {page}")
+
+
 def _export(namespace: argparse.Namespace) -> None:
     _export_run(open_run(namespace.run), namespace.models, namespace.examples)
 
@@ -264,6 +276,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "fit": _fit,
     "calibrate": _calibrate,
     "evaluate": _evaluate,
+    "answers": _answers,
     "export": _export,
     "compare": _compare,
     "pack": _pack,

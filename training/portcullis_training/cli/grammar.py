@@ -65,6 +65,13 @@ examples:
 then: --data npz:data/cifar10_train.npz,data/cifar10_test.npz
 """
 
+ANSWERS_EXAMPLES = """\
+The page stays in the run's directory: mistakes, strange photos, doubtful labels, the classes that need more photos.
+examples:
+  portcullis-train {command} runs/my-photos
+  portcullis-train {command} runs/my-photos --no-pictures
+"""
+
 ONE_RUN_EXAMPLE = "example:\n  portcullis-train {command} runs/digits\n"
 
 Commands = Mapping[str, Callable[[argparse.Namespace], None]]
@@ -100,6 +107,14 @@ def build(functions: Commands) -> Parser:
     evaluate.add_argument("--bundle", type=Path, metavar="DIR", help="measure this bundle as the service serves it")
     _add_cost(evaluate)
     _add_models(_add_run(add("export", "write the bundle of an evaluated run, and prove that it can be served")))
+    answers = _add_run(
+        add(
+            "answers",
+            "show how a calibrated run answers, photo by photo, and what to photograph next",
+            ANSWERS_EXAMPLES,
+        )
+    )
+    _add_pictures(answers)
     _add_compare(add("compare", "train twins that differ in their method alone, and tabulate them", COMPARE_EXAMPLES))
     _add_pack(add("pack", "write the images of a data spec as one npz file", PACK_EXAMPLES))
     recipes = add("recipes", "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")
