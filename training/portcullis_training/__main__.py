@@ -116,6 +116,7 @@ def _completed(config: RunConfig) -> RunConfig:
 
 
 def _try(namespace: argparse.Namespace) -> None:
+    from portcullis_training.exporting.rehearsal import rehearse
     from portcullis_training.fitting.trial import trial
 
     config = _config(namespace)
@@ -126,7 +127,16 @@ def _try(namespace: argparse.Namespace) -> None:
             _say(f"  images {f'of {stage.pixels} pixels' if stage.pixels else 'in full size'}:")
         for number, step in enumerate(stage.steps, start=1):
             _say(f"  step {number}: loss {step.loss:.4f}, {step.seconds:.2f} s")
-    _say(f"the whole run of {tried.num_run_steps} steps would take {tried.run_seconds / 3600:.1f} hours here")
+    if config.frozen:
+        _say(f"  encoding all photos once: {tried.encoding_seconds / 60:.1f} minutes")
+    if _is_main():
+        _say(f"  calibrated, exported and compared with torch on a few images: {rehearse(tried, config) / 1e6:.1f} MB")
+    limit = f"; --minutes keeps it to about {config.minutes:g} minutes" if config.minutes is not None else ""
+    _say(f"the whole run of {tried.num_run_steps} steps would take {_duration(tried.run_seconds)} here{limit}")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
 
 
 def _train(run: Run) -> None:

@@ -94,7 +94,11 @@ def build(functions: Commands) -> Parser:
     _add_cost(run)
     _add_pictures(run)
     _add_check_data(add("check-data", "look at a folder of photos before anything is trained on it", CHECK_EXAMPLES))
-    attempt = add("try", "train a few steps of a run, to see that it works and how long it would take", TRY_EXAMPLES)
+    attempt = add(
+        "try",
+        "a few steps of a run and all that follows them, to see that it works and how long it would take",
+        TRY_EXAMPLES,
+    )
     add_run_flags(attempt)
     attempt.add_argument("--steps", type=_count, default=3, metavar="N", help="how many (default: %(default)s)")
     fit = add("fit", "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n")
