@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from portcullis_training import data, methods
+from portcullis_training.data.image_set import Indices
 from portcullis_training.exporting.export import Measured, write_measured
 from portcullis_training.fitting.trial import Trial
 from portcullis_training.measuring.calibration import calibrate_by
 from portcullis_training.measuring.evaluation import measure
-from portcullis_training.measuring.metrics import Indices
 from portcullis_training.measuring.predictions import of_readings
 from portcullis_training.measuring.readings import of_classifier
 from portcullis_training.measuring.temperature import unfitted
