@@ -215,7 +215,15 @@ def _section(title: str, text: str, items: Sequence[str], sheet: str | None) -> 
     if not items:
         return []
     shown = [] if sheet is None else [f"![{title}]({sheet})", ""]
-    return [f"## {title}", "", text, "", *shown, *(f"- {item}" for item in items), ""]
+    return [
+        f"## {title}",
+        "",
+        text,
+        "",
+        *shown,
+        *(f"{number}. {item}" for number, item in enumerate(items, start=1)),
+        "",
+    ]
 
 
 def _plots(answers: Answers) -> dict[str, bytes]:
@@ -230,21 +238,22 @@ def _plots(answers: Answers) -> dict[str, bytes]:
 
 def _sheets(answers: Answers) -> dict[str, bytes]:
     test, names = answers.trained.splits.test, answers.class_names
-    mistakes = [
-        _tile(test, index, f"{names[answers.labels[index]]} → {names[answers.answered[index]]}")
-        for index in answers.mistakes
-    ]
-    strangest = [_tile(test, index, names[answers.labels[index]]) for index in answers.strangest]
+    mistakes = [(test, index, f"not {names[answers.answered[index]]}") for index in answers.mistakes]
+    strangest = [(test, index, names[answers.labels[index]]) for index in answers.strangest]
     doubts = [
-        _tile(_part(answers, doubt), doubt.index, f"{names[doubt.label]} → {names[doubt.suggested]}?")
-        for doubt in answers.doubts[:MAX_SHOWN]
+        (_part(answers, doubt), doubt.index, f"{names[doubt.suggested]}?") for doubt in answers.doubts[:MAX_SHOWN]
     ]
     rows = {
-        MISTAKES_FILE: Row("class → answer, the most certain first", mistakes),
-        STRANGEST_FILE: Row("the strangest first", strangest),
-        DOUBTS_FILE: Row("label → what it looks like", doubts),
+        MISTAKES_FILE: Row("what it was wrongly answered with, the most certain first", _numbered(mistakes)),
+        STRANGEST_FILE: Row("what it is, the strangest first", _numbered(strangest)),
+        DOUBTS_FILE: Row("what it looks like, whatever its label says", _numbered(doubts)),
     }
     return {file: contact_sheet([row]) for file, row in rows.items() if row.tiles}
+
+
+def _numbered(shown: Sequence[tuple[ImageSet, int, str]]) -> list[Tile]:
+    """As the list beside the sheet numbers them."""
+    return [_tile(images, index, f"{number}. {text}") for number, (images, index, text) in enumerate(shown, start=1)]
 
 
 def _tile(images: ImageSet, index: int, caption: str) -> Tile:
