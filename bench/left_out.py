@@ -24,14 +24,13 @@ from portcullis_training.recipes import RECIPES, RunConfig
 from portcullis_training.runs.directory import create_run
 
 OUTSIDE = "left-out"
-VARIANTS = (Variant("dismax", fractional_regulariser=False), Variant("softmax", fractional_regulariser=False))
+GATED_BY = {"dismax": "fitted", "softmax": "own"}
 SCORES = {
     "DisMax, MMLES": ("dismax", "mmles"),
     "DisMax, MPS": ("dismax", "max_probability"),
     "DisMax, fitted score": ("dismax", "fitted"),
     "SoftMax, Energy": ("softmax", "energy"),
     "SoftMax, MPS": ("softmax", "max_probability"),
-    "SoftMax, fitted score": ("softmax", "fitted"),
 }
 
 
@@ -75,7 +74,7 @@ def _measure(photos: Path, num_classes: int, seed: int, directory: Path) -> dict
             "epochs": 0, "minutes": None,
         }
     )  # fmt: skip
-    evaluations = {variant.name: _evaluation(with_geometry(config), variant, seed, root) for variant in VARIANTS}
+    evaluations = {method: _evaluation(with_geometry(config), method, seed, root) for method in GATED_BY}
     figures = {name: evaluation.outside[OUTSIDE] for name, evaluation in evaluations.items()}
     return {
         "seed": seed,
@@ -89,9 +88,10 @@ def _measure(photos: Path, num_classes: int, seed: int, directory: Path) -> dict
     }
 
 
-def _evaluation(base: RunConfig, variant: Variant, seed: int, root: Path) -> Evaluation:
-    run = create_run(root / "runs", twin_config(base, variant, seed))
-    print(f"seed {seed}: {variant.title}", flush=True)
+def _evaluation(base: RunConfig, method: str, seed: int, root: Path) -> Evaluation:
+    config = twin_config(base, Variant(method, fractional_regulariser=False), seed)
+    run = create_run(root / "runs", config.model_copy(update={"score": GATED_BY[method]}))
+    print(f"seed {seed}: {method}", flush=True)
     train(run, show_progress=False)
     calibrate(run)
     return evaluate(run, time_cost=False)
