@@ -140,6 +140,11 @@ class Pipeline:
         self._observe.follow(gate)
 
     @property
+    def max_batch(self) -> int:
+        """Images that the engine is given at once, at the most."""
+        return self._load.limits.max_batch
+
+    @property
     def queue_depth(self) -> int:
         return self._batcher.depth
 

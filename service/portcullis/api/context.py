@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from portcullis.answering.review_queue import NoReview
 from portcullis.drift.published import DriftReader
 from portcullis.http.keys import Access
+from portcullis.lifecycle.calibrating import Calibrating
 from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.registry import Registry
 from portcullis.lifecycle.watcher import Watcher
@@ -24,6 +25,7 @@ class Context:
     registry: Registry
     store: StateStore
     changes: Changes
+    calibrating: Calibrating
     watcher: Watcher
     drift: DriftReader
     access: Access

@@ -56,15 +56,16 @@ NUM_REAL_IMAGES = 64
 """Test images that parity is proven on, beside the extreme ones."""
 
 
-def export(run: Run, models: Path, examples: Path | None = None) -> Bundle:
+def export(run: Run, models: Path, examples: Path | None = None, name: str | None = None) -> Bundle:
     """Write the next version of the run's bundle below `models`; one that cannot be served is never written.
 
-    `examples`: a folder of pictures that go along, or of such folders, one a kind, for people who try the model.
+    `name` is the bundle's, by default that of the run. `examples`: a folder of pictures that go along, or of such
+    folders, one a kind, for people who try the model.
     """
     trained = open_trained(run)
     calibration = load_calibration(trained)
     measured = Measured(calibration, load_score(trained, calibration), load_evaluation(trained))
-    written = write_measured(trained, measured, models, examples)
+    written = write_measured(trained, measured, models, name=name, examples=examples)
     _keep_report(written, run)
     return written
 
@@ -78,13 +79,16 @@ class Measured:
     evaluation: Evaluation
 
 
-def write_measured(trained: Trained, measured: Measured, models: Path, examples: Path | None = None) -> Bundle:
+def write_measured(
+    trained: Trained, measured: Measured, models: Path, *, name: str | None = None, examples: Path | None = None
+) -> Bundle:
     """Graph, manifest, report and examples as the next version of a bundle, proven by serving them."""
     config, image, calibration = trained.run.config, trained.splits.image_spec, measured.calibration
     classifier = copy.deepcopy(trained.classifier).cpu()  # parity is proven on the CPU, whatever trained it
     served = ServedClassifier(classifier, calibration.temperature, measured.score).eval()
     graph = to_onnx(served, image)
-    unproven = make_manifest(trained, calibration, measured.evaluation, served, _next_version(models, config.name))
+    name = name or config.name
+    unproven = make_manifest(trained, calibration, measured.evaluation, served, (name, _next_version(models, name)))
     predict = of_readings(
         trained.readings_of, trained.method, calibration.temperature, measured.score, calibration.ablation
     )
@@ -132,15 +136,15 @@ def _pictures(folder: Path, pattern: str) -> list[Path]:
 
 
 def make_manifest(
-    trained: Trained, calibration: Calibration, evaluation: Evaluation, served: ServedClassifier, version: int
+    trained: Trained, calibration: Calibration, evaluation: Evaluation, served: ServedClassifier, place: tuple[str, int]
 ) -> Manifest:
-    """Everything about the graph that is not arithmetic."""
+    """Everything about the graph that is not arithmetic. `place`: name and version."""
     config = trained.run.config
     expected = torch_outputs(served, self_test_images(trained.splits.image_spec))
     return Manifest(
         format_version=FORMAT_VERSION,
-        name=config.name,
-        version=version,
+        name=place[0],
+        version=place[1],
         created=datetime.now(UTC),
         labels=trained.splits.class_names,
         image=trained.splits.image_spec,
