@@ -68,10 +68,13 @@ def _fit(namespace: argparse.Namespace) -> None:
 
 
 def _run(namespace: argparse.Namespace) -> None:
+    from portcullis_training.data import outside_specs
     from portcullis_training.exporting.export import check_destination
 
     check_destination(namespace.models, namespace.examples)
-    run = create_run(namespace.runs, _config(namespace), overwrite=namespace.overwrite)
+    config = _config(namespace)
+    outside_specs(config.outside)
+    run = create_run(namespace.runs, config, overwrite=namespace.overwrite)
     if run.config.data.startswith("folder:") and _is_main():
         _look_at_data(run.config, run.directory / "data", namespace.pictures)
     _train(run)
@@ -116,10 +119,12 @@ def _completed(config: RunConfig) -> RunConfig:
 
 
 def _try(namespace: argparse.Namespace) -> None:
+    from portcullis_training.data import outside_specs
     from portcullis_training.exporting.rehearsal import rehearse
     from portcullis_training.fitting.trial import trial
 
     config = _config(namespace)
+    outside_specs(config.outside)
     tried = trial(config, namespace.steps)
     _say(f"{config.name}: {config.backbone}, {tried.num_parameters / 1e6:.2f} M parameters, batch {tried.batch_size}")
     for stage in tried.stages:
