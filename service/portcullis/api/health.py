@@ -20,7 +20,7 @@ def health_router(context: Context) -> APIRouter:
     @router.get("/readyz", summary="Whether this worker is loaded, warm and not draining")
     async def readyz() -> Readiness:
         if not context.is_ready():
-            raise Unavailable("not ready: starting or draining")
+            raise Unavailable(context.registry.absence or "not ready: starting or draining")
         running = context.registry.options
         return Readiness(status="ready", provider=running.providers[0], is_fallback=bool(running.refusals))
 

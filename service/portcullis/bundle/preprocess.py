@@ -4,6 +4,7 @@ Evaluation and the service share these functions, so that a model meets in produ
 """
 
 import io
+import math
 import struct
 import zlib
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ _RESAMPLING = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 _PNG_START = struct.Struct(">8sI4sIIBBBBB")  # signature, length and kind of the first chunk, size, how it is coded
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")
 _PNG_PLAIN = (8, 2, 0, 0, 0)  # 8 bits, RGB, the only compression and filter there are, not interlaced
 _PNG_WITHOUT_EFFECT = frozenset({b"IHDR", b"IEND", b"pHYs", b"gAMA", b"sRGB", b"cHRM", b"tIME"})
@@ -76,7 +78,7 @@ def plain_png(payload: bytes, max_pixels: int) -> Image.Image | None:
     if len(payload) < _PNG_START.size:
         return None
     signature, _, _, width, height, *coding = _PNG_START.unpack_from(payload)
-    if signature != b"\x89PNG\r\n\x1a\n" or tuple(coding) != _PNG_PLAIN or not 0 < width * height <= max_pixels:
+    if signature != _PNG_SIGNATURE or tuple(coding) != _PNG_PLAIN or not 0 < width * height <= max_pixels:
         return None
     parts, position = [], 8
     while position + 12 <= len(payload):
@@ -93,6 +95,13 @@ def plain_png(payload: bytes, max_pixels: int) -> Image.Image | None:
         return Image.frombytes("RGB", (width, height), b"".join(parts), "zip", "RGB")
     except Exception:
         return None
+
+
+def announced_pixels(payload: bytes) -> float:
+    """How many pixels a PNG says that it has; without end for all else, whose header takes longer to read."""
+    if len(payload) < _PNG_START.size or payload[:8] != _PNG_SIGNATURE:
+        return math.inf
+    return int.from_bytes(payload[16:20], "big") * int.from_bytes(payload[20:24], "big")
 
 
 def prepare(pixels: Pixels, spec: "ImageSpec") -> Pixels:

@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry
 from portcullis.answering import engine_watch
 from portcullis.answering.admission import Limits
 from portcullis.answering.engine_watch import MAX_FAILED_BATCHES, EngineWatch, Progress
-from portcullis.answering.pipeline import Load, Pipeline
+from portcullis.answering.pipeline import Pipeline
+from portcullis.answering.served_engine import Load
 from portcullis.answering.preparing import PreparingPool
 from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import load_bundle

@@ -7,7 +7,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from portcullis.answering.admission import Limits
-from portcullis.answering.pipeline import Load, Pipeline
+from portcullis.answering.pipeline import Pipeline
+from portcullis.answering.served_engine import Load
 from portcullis.answering.preparing import PreparingPool
 from portcullis.bundle import gate
 from portcullis.bundle.providers import EngineOptions

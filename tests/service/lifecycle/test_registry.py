@@ -12,7 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from portcullis.answering.admission import Limits
-from portcullis.answering.pipeline import Load, Pipeline
+from portcullis.answering.pipeline import Pipeline
+from portcullis.answering.served_engine import Load
 from portcullis.answering.preparing import PreparingPool
 from portcullis.bundle.engine import start
 from portcullis.bundle.providers import EngineOptions
