@@ -1,5 +1,6 @@
-"""An engine in a process of its own, on a device, as a front reaches it: admission, slots and answers. Pixels are written
-to memory that both processes map (device/lane.py); the batches are made there, of what all fronts send.
+"""An engine in a process of its own, on a device, as a front reaches it: admission, slots and answers.
+
+Pixels are written to memory that both processes map (device/lane.py); batches are made there, of what all fronts send.
 
 While that process is away everybody is refused with 503, and the lane is opened again as soon as there is another.
 """
@@ -11,7 +12,7 @@ import math
 import operator
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -154,7 +155,7 @@ class EngineThere:
         refusal = job.prepare(self._work.prepare, self._work.observe.drop)
         if refusal is None:
             try:
-                lane.slots.pixels[slot] = job.prepared
+                lane.slots.pixels[slot] = cast(Pixels, job.prepared)
                 lane.stream.send(slot.to_bytes(REQUEST.itemsize, "little"))
             except OSError:
                 refusal = Unavailable(AWAY)

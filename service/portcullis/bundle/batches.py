@@ -124,7 +124,7 @@ class PlainMemory:
 
 
 class BoundMemory:
-    """Bound to a session for good: page-locked on this side, and at fixed addresses on the device, as CUDA graphs need."""
+    """Bound to a session for good: page-locked here, and at fixed addresses on the device, as CUDA graphs need."""
 
     def __init__(
         self, session: Any, size: int, signature: Signature, make_value: Callable[[Sequence[int], Any], Any]

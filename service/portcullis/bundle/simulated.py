@@ -1,14 +1,16 @@
 """A device that is not there: time passes as on one, without Python's lock. For benchmarks and tests only.
 
 `simulated:fixed=10:image=0.8:replan=15` takes 10 ms a batch and 0.8 ms an image, and 15 ms more in a session whose last
-batch had another size. `memory=48` has no room for more images at once. `answers=first` lets a batch larger than the
-self-test's answer as its first image does, where computing them all would take the processor that is to be measured.
+batch had another size. `memory=48` has no room for more images at once. `answers=first` lets all images beyond
+the self-test's four answer as the first does, where computing them would take the processor that is to be measured.
 """
 
 import threading
 import time
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from portcullis.errors import EngineError
 
@@ -69,4 +71,6 @@ class SimulatedSession:
     def _answers(self, names: Any, name: str, images: Any) -> list[Any]:
         if self._costs.is_real or len(images) <= SELF_TEST_BATCH:
             return list(self._session.run(names, {name: images}))
-        return [values.repeat(len(images), axis=0) for values in self._session.run(names, {name: images[:1]})]
+        few = self._session.run(names, {name: images[:SELF_TEST_BATCH]})
+        rest = len(images) - SELF_TEST_BATCH
+        return [np.concatenate([values, values[:1].repeat(rest, axis=0)]) for values in few]

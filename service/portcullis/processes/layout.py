@@ -1,5 +1,6 @@
-"""Who runs where on this machine: workers, and on a device the engine processes that they share. Held by the supervisor,
-so that sockets and boards outlive any of them.
+"""Who runs where on this machine: workers, and on a device the engine processes that they share.
+
+Held by the supervisor, so that sockets and boards outlive any of them.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""Standard input of a process that the supervisor started: first its assignment, then nothing until the supervisor ends."""
+"""Standard input of a process of the supervisor's: first its assignment, then nothing until the supervisor ends."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""One worker process: its engines or its lanes to them, its event loop, its share of the socket. Started by the supervisor.
+"""One worker process: its engines, or the lanes to them, its event loop, its share of the socket.
 
 It reads its assignment from standard input, which the supervisor keeps open: when that ends, the supervisor is gone
 and the worker drains. It says that it is ready, or why not, on a pipe of its own (control.py); its standard output
@@ -219,7 +219,7 @@ class Worker:
             self._metrics.engines.set(int(is_ready))
 
     def _can_answer(self) -> bool:
-        return self._is_ready and self._registry.absence is None
+        return self._is_ready and (self._link is None or self._registry.absence is None)
 
     def _watch_lifeline(self, server: Server) -> None:
         """Standard input ends when the supervisor does, however it died."""

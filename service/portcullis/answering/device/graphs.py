@@ -66,7 +66,7 @@ class Graph:
 
     def take(self) -> list[Piece]:
         """What waits, in turn, up to a batch."""
-        pieces, room = list[Piece](), self.max_batch
+        pieces, room = list[Piece](), self._worthwhile(sum(len(slots) for _, _, slots in self.waiting))
         while self.waiting and room:
             since, lane, slots = self.waiting.popleft()
             if len(slots) > room:
@@ -74,6 +74,16 @@ class Graph:
             pieces.append((lane, slots[:room]))
             room -= len(pieces[-1][1])
         return pieces
+
+    def run_size(self, num_images: int) -> int:
+        """What so many are rounded up to."""
+        return bucket_of(num_images, self.engine.batch_sizes) if self.engine.batch_sizes else num_images
+
+    def _worthwhile(self, num_waiting: int) -> int:
+        """How many to run of those that wait: all, or fewer where rounding up costs more than it serves."""
+        most = min(num_waiting, self.max_batch)
+        fewer = max((size for size in self.engine.batch_sizes if size <= most), default=most)
+        return fewer if fewer * self.time.seconds(self.run_size(most)) > most * self.time.seconds(fewer) else most
 
     def forget(self, lane: EngineLane) -> None:
         """Nobody waits for what this lane has sent."""
@@ -92,8 +102,8 @@ class Graph:
 
     def take_less(self, num_images: int) -> None:
         """After a batch that did not fit: never so large a one again, and that is counted."""
-        sizes = self.engine.batch_sizes
-        smaller = [size for size in sizes if size < bucket_of(num_images, sizes)] if sizes else [num_images // 2]
+        size = self.run_size(num_images)
+        smaller = [each for each in self.engine.batch_sizes if each < size] or [num_images // 2]
         self.max_batch = max(1, min(self.max_batch, *smaller[-1:]))
         self._count_out_of_memory()
         self._say_max_batch(self.max_batch)

@@ -1,4 +1,4 @@
-"""What the fronts have sent: read from all lanes at once, when a batch can be made of it; until then it is left alone."""
+"""What the fronts have sent: read from all lanes at once, when a batch can be made of it; until then left alone."""
 
 import contextlib
 import os

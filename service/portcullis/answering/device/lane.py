@@ -18,7 +18,7 @@ from portcullis.bundle.manifest import Manifest
 REQUEST = np.dtype("<u4")
 """A slot whose pixels are ready."""
 ANSWER = np.dtype([("slot", "<u4"), ("status", "<u2"), ("num_run", "<u2"), ("seconds", "<f4")])
-"""A slot whose answer is ready, or why there is none; the batch that it was in, and how long that kept the device."""
+"""A slot whose answer is ready, or why there is none; the size that its batch was run at, and how long that took."""
 OK, FAILED, OUT_OF_MEMORY = range(3)
 MAX_LINE_BYTES = 65536
 READ_BYTES = 65536

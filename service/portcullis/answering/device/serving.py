@@ -1,7 +1,7 @@
 """Batches on a device, of what all fronts have sent. Two threads take turns: while one waits for the device the other
 copies the next batch together, as late as the device allows, so that the batch is as large as can be.
 
-Neither thread steps back in priority: they launch the kernels, and a device that waits for them is the dearest thing here.
+Neither thread steps back in priority: they launch the kernels, and nothing here is dearer than a device that waits.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ class Serving:
         started = time.monotonic()
         graph.starts.append(started)
         with self._state:
-            self._running[number] = num_images, started, graph.time.seconds(num_images)
+            self._running[number] = num_images, started, graph.time.seconds(graph.run_size(num_images))
             self._say_running()
         return started
 
@@ -124,13 +124,13 @@ class Serving:
         is_whole = len(outcomes) == 1 and isinstance(outcomes[0][1], Outputs)
         if is_whole:
             with self._state:
-                graph.time.learn(count(pieces), seconds)
+                graph.time.learn(graph.run_size(count(pieces)), seconds)
         graph.num_failed = 0 if any(isinstance(found, Outputs) for _, found in outcomes) else graph.num_failed + 1
         graph.busy(seconds)
         for part, found in outcomes:
             if isinstance(found, Outputs):
                 graph.observe_batch(count(part))
-            _deliver(part, found, seconds)
+            _deliver(part, found, graph.run_size(count(part)), seconds)
 
     def _try(self, graph: Graph, pieces: list[Piece], is_again: bool = False) -> list[Outcome]:
         """Run pieces as one batch; once more in parts, where the device has too little memory."""
@@ -164,9 +164,9 @@ def _parts(pieces: list[Piece], most: int) -> list[list[Piece]]:
     return parts
 
 
-def _deliver(pieces: list[Piece], found: Outputs | EngineError, seconds: float) -> None:
+def _deliver(pieces: list[Piece], found: Outputs | EngineError, num_run: int, seconds: float) -> None:
     """Write the answers where the fronts read them, and say so; a front that has gone is noticed by the inbox."""
-    start, num_run = 0, count(pieces)
+    start = 0
     status = OK if isinstance(found, Outputs) else OUT_OF_MEMORY if isinstance(found, OutOfDeviceMemory) else FAILED
     for lane, slots in pieces:
         rows = slice(start, start + len(slots))
