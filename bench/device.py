@@ -32,8 +32,14 @@ from tests import tiny
 RESULTS = Path(__file__).parent / "results" / "device.json"
 MAX_BATCH = 64
 CONNECTIONS = 240
+IN_TURN = 2 * MAX_BATCH
+"""Connections that send again once they are answered: enough for two batches, and never more than may wait."""
 JPEG_SIZE = 224
 PNG_SIZE = 32
+COLUMNS = (
+    *("load", "fronts", "offered/s", "served/s", "of capacity", "refused/s", "mean batch", "device busy"),
+    *("p50 ms", "p99 ms", "µs a request (engine process)"),
+)
 FAST = (2.0, 0.2)
 """A device that outruns one process: milliseconds a batch and an image."""
 
@@ -48,7 +54,7 @@ class Device:
 
     @property
     def provider(self) -> str:
-        return f"simulated:fixed={self.fixed}:image={self.image}:replan={self.replan}:answers=first"
+        return f"simulated:fixed={self.fixed}:image={self.image}:replan={self.replan}:answers=kept"
 
     @property
     def capacity(self) -> float:
@@ -90,7 +96,7 @@ def loads(directory: Path, device: Device, shares: tuple[float, ...], seconds: f
 
 
 def photographs(directory: Path, device: Device, shares: tuple[float, ...], seconds: float) -> dict[str, Any]:
-    """JPEGs that take the cores longer than the device: what is served, of what the cores decode with nothing else to do."""
+    """JPEGs that take the cores longer than the device: what is served, of what the cores could decode."""
     body, kind = _picture(directory, JPEG_SIZE)
     fast = Device(*FAST, device.replan)
     with _service(directory, fast) as service:
@@ -164,12 +170,14 @@ def _measure(
     url, before = f"{service.url}/v1/predict?model={model}", _batches(service.url, model)
     spent, started = _processor_seconds(service.pids), time.monotonic()
     if rate is None:
-        seen = load.run(url, body, CONNECTIONS, seconds, kind)
+        seen = load.run(url, body, IN_TURN, seconds, kind)
     else:
         seen = load.run_at(rate, url, body, CONNECTIONS, seconds, kind)
     elapsed = time.monotonic() - started
     spent = [after - at_first for after, at_first in zip(_processor_seconds(service.pids), spent, strict=True)]
-    images, runs, busy = (after - at_first for after, at_first in zip(_batches(service.url, model), before, strict=True))
+    images, runs, busy = (
+        after - at_first for after, at_first in zip(_batches(service.url, model), before, strict=True)
+    )
     return {
         "offered_per_second": (seen.num_ok + seen.num_refused) / seconds,
         "served_per_second": seen.requests_per_second,
@@ -214,10 +222,13 @@ def _decode_for(body: Path, seconds: float) -> float:
 
 def _table(part: str, found: dict[str, Any]) -> str:
     lines = [f"\n{part}: a device of {found['device']}, {found['capacity']:.0f} images/s in full batches"]
-    for name, rows in ([("", found["rows"])] if "rows" in found else [(k, v["rows"]) for k, v in found.items() if "/" in k]):
+    for name, rows in (
+        [("", found["rows"])] if "rows" in found else [(k, v["rows"]) for k, v in found.items() if "/" in k]
+    ):
         lines += [
-            f"{name}\n| load | fronts | offered/s | served/s | of capacity | refused/s | mean batch | busy | p50 ms | p99 ms | µs |",
-            "| --- |" + " --- |" * 10,
+            name,
+            f"| {' | '.join(COLUMNS)} |",
+            "|" + " --- |" * len(COLUMNS),
             *(_row(row, found["capacity"]) for row in rows),
         ]
     if "share_of_decoding" in found:

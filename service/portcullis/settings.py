@@ -96,8 +96,8 @@ class Settings(BaseSettings):
     """Time from the last byte of a request to its answer; then 504, and the work is dropped."""
     decode_threads: AutoCount = 0
     """Threads of one worker that decode images too large for inline_decode_bytes; auto: 1."""
-    inline_decode_bytes: int | None = Field(None, ge=0)
-    """Bodies up to this size are decoded with no thread in between; empty: 65536 on CPU, 4096 (small PNGs) on GPU."""
+    inline_decode_bytes: int = Field(65536, ge=0)
+    """Larger bodies are decoded by threads beside; so are those of more than 65,536 pixels on GPU."""
     drain_seconds: float = Field(0.5, ge=0)
     """Time after SIGTERM in which requests that still arrive are answered, while /readyz says not ready."""
     grace_seconds: float = Field(20.0, gt=0)

@@ -48,6 +48,9 @@ class Batches(Protocol):
 
     def run_filled(self, num_images: int, fill: Fill) -> list[NDArray[np.float32]]: ...
 
+    def leave_out(self, size: int) -> None:
+        """Do without this size and larger ones."""
+
 
 class AnySize:
     """One session that takes batches as they come."""
@@ -65,6 +68,9 @@ class AnySize:
         images = np.empty((num_images, *self._signature.image_shape), np.uint8)
         fill(images)
         return self.run(images)
+
+    def leave_out(self, size: int) -> None:
+        """It has no sizes of its own."""
 
 
 class Buckets:
@@ -87,6 +93,10 @@ class Buckets:
         with self._memory_of(bucket_of(num_images, self.sizes)) as memory:
             fill(memory.images[:num_images])
             return [values[:num_images] for values in memory.run()]
+
+    def leave_out(self, size: int) -> None:
+        self.sizes = tuple(each for each in self.sizes if each < size)
+        self._free = {each: self._free[each] for each in self.sizes}
 
     @contextlib.contextmanager
     def _memory_of(self, size: int) -> "Iterator[Memory]":

@@ -28,7 +28,7 @@ from portcullis.bundle.manifest import ImageSpec
 from portcullis.bundle.providers import CPU, EngineOptions, batch_sizes, behind, order
 from portcullis.bundle.session import device_value, has_gpu_build, open_session, reason_of
 from portcullis.bundle.simulated import is_simulated
-from portcullis.errors import BundleError, EngineError
+from portcullis.errors import BundleError, EngineError, OutOfDeviceMemory
 
 logger = logging.getLogger(__name__)
 
@@ -131,9 +131,18 @@ class Engine:
         _return_memory()
 
     def warm_up(self) -> None:
-        """Let every batch size have been run once: the first takes far longer than those after it."""
+        """Let every batch size have been run once, since the first takes far longer than those after it. Sizes that
+        the device has no memory for are left out."""
         for size in self.batch_sizes:
-            self.run_filled(size, lambda rows: rows.fill(0))
+            try:
+                self.run_filled(size, lambda rows: rows.fill(0))
+            except OutOfDeviceMemory as error:
+                if size == self.batch_sizes[0]:
+                    raise
+                assert self._batches is not None
+                self._batches.leave_out(size)
+                logger.warning("%s: %s; larger batches than %d are not run", self._label, error, self.batch_sizes[-1])
+                return
 
     def self_test(self) -> None:
         """Refuse a graph that does not answer here as it did when it was exported; warms it up on the way."""

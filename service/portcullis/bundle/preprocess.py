@@ -34,6 +34,7 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")
 _PNG_PLAIN = (8, 2, 0, 0, 0)  # 8 bits, RGB, the only compression and filter there are, not interlaced
 _PNG_WITHOUT_EFFECT = frozenset({b"IHDR", b"IEND", b"pHYs", b"gAMA", b"sRGB", b"cHRM", b"tIME"})
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ORIENTATION_KEYS = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 Image.MAX_IMAGE_PIXELS = None  # our own limit is checked from the header, by name and with a typed error
@@ -98,10 +99,22 @@ def plain_png(payload: bytes, max_pixels: int) -> Image.Image | None:
 
 
 def announced_pixels(payload: bytes) -> float:
-    """How many pixels a PNG says that it has; without end for all else, whose header takes longer to read."""
-    if len(payload) < _PNG_START.size or payload[:8] != _PNG_SIGNATURE:
-        return math.inf
-    return int.from_bytes(payload[16:20], "big") * int.from_bytes(payload[20:24], "big")
+    """How many pixels a PNG or a JPEG says that it has, before it is opened; without end where it does not say."""
+    if payload[:8] == _PNG_SIGNATURE and len(payload) >= _PNG_START.size:
+        return int.from_bytes(payload[16:20], "big") * int.from_bytes(payload[20:24], "big")
+    return _announced_by_jpeg(payload) if payload[:2] == b"\xff\xd8" else math.inf
+
+
+def _announced_by_jpeg(payload: bytes) -> float:
+    """From segment to segment, as far as the one that begins the frame."""
+    position = 2
+    while position + 9 <= len(payload) and payload[position] == 0xFF:
+        marker, length = payload[position + 1], int.from_bytes(payload[position + 2 : position + 4], "big")
+        if marker in _JPEG_FRAMES:
+            height, width = payload[position + 5 : position + 7], payload[position + 7 : position + 9]
+            return int.from_bytes(height, "big") * int.from_bytes(width, "big") or math.inf
+        position += 2 + length
+    return math.inf
 
 
 def prepare(pixels: Pixels, spec: "ImageSpec") -> Pixels:

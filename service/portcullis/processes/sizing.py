@@ -7,14 +7,11 @@ from portcullis.processes.placement import max_batch_of
 from portcullis.settings import Settings
 
 LEAST_PATIENCE_SECONDS = 5.0
-MAX_PIXELS_ON_EVENT_LOOP = 128 * 128  # a fraction of a millisecond, less than handing it to a thread and back
+MAX_PIXELS_ON_EVENT_LOOP = 256 * 256  # under a millisecond; a thread beside it would take turns on the same core
 
 
 def load_of(settings: Settings, on_gpu: bool) -> Load:
     """How a pipeline shares out the machine; on a CPU larger batches gain little and make everybody wait."""
-    inline = settings.inline_decode_bytes
-    if inline is None:
-        inline = 4096 if on_gpu else 65536
     return Load(
         limits=Limits(
             max_batch=max_batch_of(settings, on_gpu),
@@ -22,7 +19,7 @@ def load_of(settings: Settings, on_gpu: bool) -> Load:
             overload_wait_seconds=settings.overload_wait_seconds,
         ),
         max_pixels=settings.max_pixels,
-        inline_decode_bytes=inline,
+        inline_decode_bytes=settings.inline_decode_bytes,
         inline_decode_pixels=MAX_PIXELS_ON_EVENT_LOOP if on_gpu else None,
         patience_seconds=patience_seconds(settings),
     )

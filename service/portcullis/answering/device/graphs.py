@@ -44,7 +44,8 @@ class Graph:
     """One bundle: its engine, what waits for it, and how its batches go."""
 
     def __init__(self, bundle: Bundle, engine: Engine, max_batch: int, metrics: Metrics) -> None:
-        self.bundle, self.engine, self.max_batch = bundle, engine, max_batch
+        self.bundle, self.engine = bundle, engine
+        self.max_batch = min([max_batch, *engine.batch_sizes[-1:]])
         self.waiting: deque[tuple[float, EngineLane, NDArray[Any]]] = deque()
         """Since when, on which lane, which slots."""
         self.time = BatchTime()
@@ -104,7 +105,7 @@ class Graph:
         """After a batch that did not fit: never so large a one again, and that is counted."""
         size = self.run_size(num_images)
         smaller = [each for each in self.engine.batch_sizes if each < size] or [num_images // 2]
-        self.max_batch = max(1, min(self.max_batch, *smaller[-1:]))
+        self.max_batch = max(1, min(self.max_batch, smaller[-1]))
         self._count_out_of_memory()
         self._say_max_batch(self.max_batch)
 

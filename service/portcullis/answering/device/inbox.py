@@ -32,6 +32,13 @@ class Inbox:
         """Let whoever waits in `read` look around."""
         os.eventfd_write(self._wake, 1)
 
+    def close(self) -> None:
+        """Let go of all lanes; nobody reads any more."""
+        self._poll.close()
+        os.close(self._wake)
+        for lane in self._lanes.values():
+            lane.stream.close()
+
     def read(self, seconds: float | None) -> None:
         """Put what has come into the queues of its graphs; waits so long for something, or for ever."""
         for descriptor, _ in self._poll.poll(seconds):

@@ -55,6 +55,7 @@ class Serving:
         self.inbox.wake()
         for thread in self._threads:
             thread.join()
+        self.inbox.close()
 
     # -- one after the other -----------------------------------------------------------------------------------------
 
@@ -137,6 +138,7 @@ class Serving:
         try:
             return [(pieces, graph.run(pieces))]
         except DeviceLost as error:
+            graph.broken()
             self._on_lost(str(error))
             return [(pieces, error)]
         except OutOfDeviceMemory as error:
