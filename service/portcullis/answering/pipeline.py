@@ -133,7 +133,7 @@ class Pipeline:
 
     def moved_share(self, gate: Gate) -> float:
         """By how much the gate rejects more or fewer familiar images here than where it was calibrated, at the most."""
-        return shift.moved_share(gate, self.engine.score_shift)
+        return shift.moved_share(gate, self.engine.shifts)
 
     def follow(self, gate: Gate) -> None:
         """The gate in force: the metrics and the evidence of drift are of the score that it compares."""
