@@ -107,7 +107,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(10 * 1024 * 1024, ge=1)
     """Bytes of one image at the most."""
     max_batch_bytes: int = Field(64 * 1024 * 1024, ge=1)
-    """Bytes of one body of /v1/predict/batch or of /v2 infer at the most."""
+    """Bytes of one body of /v1/predict/batch, of /v2 infer or of images to calibrate on at the most."""
     max_batch_files: int = Field(64, ge=1)
     """Files in one batch request at the most."""
     max_pixels: int = Field(50_000_000, ge=1)

@@ -30,7 +30,7 @@ class EngineHere:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.asked, self.providers, self.refusals = engine.asked, engine.providers, engine.refusals
-        self.score_shift = engine.score_shift
+        self.shifts = engine.shifts
         self._is_broken = False
 
     def begin(self, work: Work) -> None:

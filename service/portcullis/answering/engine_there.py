@@ -26,6 +26,7 @@ from portcullis.answering.served_engine import ImageJob, Item, Work
 from portcullis.answering.sweeping import sweep
 from portcullis.bundle.files import Bundle
 from portcullis.bundle.preprocess import Pixels
+from portcullis.bundle.shift import Shifts
 from portcullis.errors import EngineError, Overloaded, ServiceError, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -62,8 +63,8 @@ class EngineThere:
         return self._facts.refusals
 
     @property
-    def score_shift(self) -> float:
-        return self._facts.score_shift
+    def shifts(self) -> Shifts:
+        return self._facts.shifts
 
     @property
     def depth(self) -> int:

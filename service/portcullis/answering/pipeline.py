@@ -107,11 +107,16 @@ class Pipeline:
 
     def moved_share(self, gate: Gate) -> float:
         """By how much the gate rejects more or fewer familiar images here than where it was calibrated, at the most."""
-        return shift.moved_share(gate, self.engine.score_shift)
+        return shift.moved_share(gate, self.engine.shifts)
 
     def follow(self, gate: Gate) -> None:
         """The gate in force: the metrics and the evidence of drift are of the score that it compares."""
         self._observe.follow(gate)
+
+    @property
+    def max_batch(self) -> int:
+        """Images that the engine is given at once, at the most."""
+        return self._load.limits.max_batch
 
     @property
     def queue_depth(self) -> int:

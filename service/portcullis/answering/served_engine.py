@@ -11,6 +11,7 @@ from portcullis.answering.observer import Observer
 from portcullis.answering.prediction import FullRow
 from portcullis.answering.preparing import PreparingPool
 from portcullis.bundle.preprocess import Pixels
+from portcullis.bundle.shift import Shifts
 
 Item = bytes | Pixels
 ImageJob = Job[Item, Pixels, FullRow]
@@ -57,7 +58,7 @@ class ServedEngine(Protocol):
     def refusals(self) -> tuple[str, ...]: ...
 
     @property
-    def score_shift(self) -> float: ...
+    def shifts(self) -> Shifts: ...
 
     @property
     def absence(self) -> str | None:

@@ -7,6 +7,7 @@ from portcullis.answering.review_queue import NoReview
 from portcullis.drift.published import DriftReader
 from portcullis.errors import Unavailable
 from portcullis.http.keys import Access
+from portcullis.lifecycle.calibrating import Calibrating
 from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.registry import Registry
 from portcullis.lifecycle.watcher import Watcher
@@ -25,6 +26,7 @@ class Context:
     registry: Registry
     store: StateStore
     changes: Changes
+    calibrating: Calibrating
     watcher: Watcher
     drift: DriftReader
     access: Access

@@ -25,8 +25,10 @@ from portcullis.bundle.device_faults import engine_error
 from portcullis.bundle.files import Bundle
 from portcullis.bundle.gate import DEFAULT_OPERATING_POINT
 from portcullis.bundle.manifest import ImageSpec
+from portcullis.bundle.promises import Promises
 from portcullis.bundle.providers import CPU, EngineOptions, batch_sizes, behind, order
 from portcullis.bundle.session import device_value, has_gpu_build, open_session, reason_of
+from portcullis.bundle.shift import Shifts
 from portcullis.bundle.simulated import is_simulated
 from portcullis.errors import BundleError, EngineError, OutOfDeviceMemory
 
@@ -80,9 +82,9 @@ def _tested(bundle: Bundle, options: EngineOptions, provider: str, refusals: lis
         "%s runs on %s: scores differ from those of the export by up to %.2g, so %s rejects up to %.2f %% more or less",
         bundle.label,
         provider,
-        engine.score_shift,
+        engine.shifts.score,
         DEFAULT_OPERATING_POINT,
-        100 * shift.default_moved_share(engine.score_shift, bundle.manifest.calibration),
+        100 * shift.default_moved_share(engine.shifts.score, bundle.manifest.calibration),
     )
     return engine
 
@@ -98,8 +100,8 @@ class Engine:
         self.providers = behind(provider)
         self.refusals = options.refusals
         """What was preferred and did not start, with the reason."""
-        self.score_shift = 0.0
-        """By how much a score of the self-test differed here from that of the export, at the most."""
+        self.shifts = Shifts()
+        """By how much answers of the self-test differed here from those of the export, at the most."""
         self._batches: Batches | None = self._open(bundle, options)
 
     def run(self, images: NDArray[np.uint8]) -> Outputs:
@@ -159,7 +161,7 @@ class Engine:
             ):
                 raise BundleError(f"bundle {self._label}: self-test {name} differ from those of the export")
         self._check_parts(whole)
-        self.score_shift = self._score_shift(whole, alone)
+        self.shifts = Shifts(self._score_shift(whole, alone), self._part_shifts(whole), self._log_odds_shift(whole))
 
     def _check_parts(self, whole: Outputs) -> None:
         """Refuse parts that differ from those of the export; a graph of format 1 has none beside its score."""
@@ -187,6 +189,25 @@ class Engine:
                 f"more than {shift.max_moved_share(self._manifest.calibration):.1%}"
             )
         return found
+
+    def _part_shifts(self, whole: Outputs) -> tuple[float, ...]:
+        """The same of each part, on the scale of its own calibration scores; empty where no part can gate."""
+        if self._manifest.calibration_rows is None:
+            return ()
+        promises, expected = Promises(self._manifest), self._manifest.self_test.parts
+        shifts = []
+        for column, name in enumerate(self._manifest.part_names):
+            calibration = promises.calibration(name)
+            pairs = zip(whole.parts[:, column].tolist(), (row[column] for row in expected), strict=True)
+            shifts.append(max(shift.near_the_threshold(abs(got - want), want, calibration) for got, want in pairs))
+        return tuple(shifts)
+
+    def _log_odds_shift(self, whole: Outputs) -> float:
+        shifts: list[float] = []
+        for got, want in zip(whole.probabilities.tolist(), self._manifest.self_test.probabilities, strict=True):
+            answered = max(range(len(want)), key=want.__getitem__)
+            shifts.append(abs(got[answered] - want[answered]) / shift.spread(want[answered]))
+        return max(shifts)
 
     def _checked(self, images: NDArray[np.uint8]) -> Outputs:
         outputs = self.run(images)

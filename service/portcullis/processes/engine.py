@@ -103,7 +103,7 @@ class EngineProcess:
 
     def _lane(self, connection: socket.socket, hello: Hello, memory: "_Memory", graph: Graph) -> EngineLane:
         slots, engine = Slots(memory.descriptor, graph.bundle.manifest, hello.num_slots), graph.engine
-        say(connection, Facts(engine.asked, engine.providers, engine.refusals, engine.score_shift))
+        say(connection, Facts(engine.asked, engine.providers, engine.refusals, engine.shifts))
         return EngineLane(Stream(connection, REQUEST), slots, graph)
 
     def _dismiss(self, connection: socket.socket, graph: Graph | None) -> None:

@@ -34,6 +34,7 @@ from portcullis.http.keys import Access, Keys
 from portcullis.http.protocol import GuardedProtocol
 from portcullis.http.server import Server, configure
 from portcullis.http.tls import certificate_of
+from portcullis.lifecycle.calibrating import Calibrating
 from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.opening import OpenEngine
 from portcullis.lifecycle.registry import Registry
@@ -186,6 +187,7 @@ class Worker:
             registry=self._registry,
             store=self._store,
             changes=self._changes,
+            calibrating=Calibrating(self._registry, self._store, self._changes),
             watcher=self._watcher,
             drift=self._drift,
             access=Access(Keys(settings.predict_keys), Keys(settings.admin_keys)),

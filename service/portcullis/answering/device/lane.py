@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from portcullis.bundle.manifest import Manifest
+from portcullis.bundle.shift import Shifts
 
 REQUEST = np.dtype("<u4")
 """A slot whose pixels are ready."""
@@ -42,7 +44,7 @@ class Facts:
     asked: tuple[str, ...]
     providers: tuple[str, ...]
     refusals: tuple[str, ...]
-    score_shift: float
+    shifts: Shifts
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,7 @@ def hear(connection: socket.socket) -> tuple[Hello | Facts | Refused, list[int]]
         line += part
     fields = json.loads(line)
     kind = {"Hello": Hello, "Facts": Facts, "Refused": Refused}[fields.pop("is")]
-    return kind(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    ), descriptors
+    return TypeAdapter[Hello | Facts | Refused](kind).validate_python(fields), descriptors
 
 
 def is_ours(connection: socket.socket) -> bool:

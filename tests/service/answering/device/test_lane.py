@@ -10,6 +10,7 @@ from portcullis.answering.admission import Line
 from portcullis.answering.device import board, lane
 from portcullis.answering.device.board import Board
 from portcullis.answering.device.lane import ANSWER, REQUEST, Facts, Hello, Slots, Stream
+from portcullis.bundle.shift import Shifts
 from tests import tiny
 
 
@@ -52,7 +53,7 @@ def test_a_lane_is_opened_with_a_line_and_a_descriptor_by_the_same_user():
     words, [received] = lane.hear(theirs)
     assert words == Hello("/bundle", 4)
     assert os.pread(received, 6, 0) == b"shared"
-    facts = Facts(("auto",), ("cuda", "cpu"), (), 0.25)
+    facts = Facts(("auto",), ("cuda", "cpu"), (), Shifts(0.25, (0.5, 0.125), 0.0625))
     lane.say(theirs, facts)
     assert lane.hear(ours) == (facts, [])
     assert lane.is_ours(theirs)
