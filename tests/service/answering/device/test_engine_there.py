@@ -21,6 +21,7 @@ from portcullis.answering.observer import Observer
 from portcullis.answering.preparing import PreparingPool
 from portcullis.answering.served_engine import Load, Work
 from portcullis.bundle.files import load_bundle
+from portcullis.bundle.shift import Shifts
 from portcullis.drift.rings import RingWriter
 from portcullis.errors import BadImage, BundleError, DeadlineExceeded, EngineError, Overloaded, Unavailable
 from tests import tiny
@@ -28,7 +29,7 @@ from tests.service.answering.device.lanes import PATIENCE_SECONDS, Machine, Obed
 
 CAPACITY = 32
 NUM_SLOTS = 48
-FACTS = Facts(("auto",), ("simulated:",), (), 0.5)
+FACTS = Facts(("auto",), ("simulated:",), (), Shifts(0.5))
 
 
 class EngineThread:
@@ -126,7 +127,7 @@ async def test_answers_come_to_those_who_asked_and_slots_and_counts_are_given_ba
     assert job.run_seconds > 0
     assert sorted(engine._lane.free) == list(range(NUM_SLOTS))
     assert page.num_pending() == 0
-    assert (engine.providers, engine.score_shift, engine.absence) == (FACTS.providers, 0.5, None)
+    assert (engine.providers, engine.shifts, engine.absence) == (FACTS.providers, Shifts(0.5), None)
     rows = await asyncio.to_thread(engine.rows, [np.full((tiny.SIZE, tiny.SIZE, 3), 9, np.uint8)])
     assert rows[0].score == 9
 
