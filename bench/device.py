@@ -232,9 +232,10 @@ def _decoded_per_second(body: Path, seconds: float) -> float:
 
 
 def _decode_for(body: Path, seconds: float) -> float:
+    """By processor time: what one core does that is not shared with others."""
     payload, spec, count = body.read_bytes(), ImageSpec(height=JPEG_SIZE, width=JPEG_SIZE), 0
-    started = time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds:
+    started = time.process_time()
+    while (elapsed := time.process_time() - started) < seconds:
         decode(payload, spec)
         count += 1
     return count / elapsed
