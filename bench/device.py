@@ -185,7 +185,8 @@ def _measure(
     if rate is None:
         seen = load.run(url, body, IN_TURN, seconds, kind)
     else:
-        seen = load.run_at(rate, url, body, CONNECTIONS, seconds, kind)
+        connections = max(load.CONNECTIONS_A_CLIENT, min(CONNECTIONS, round(rate / 2)))  # each sends twice a second
+        seen = load.run_at(rate, url, body, connections, seconds, kind)
     elapsed, clients = time.monotonic() - started, _children_seconds() - clients
     spent = [after - at_first for after, at_first in zip(_processor_seconds(service.pids), spent, strict=True)]
     images, runs, busy = (
