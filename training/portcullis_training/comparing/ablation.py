@@ -125,7 +125,7 @@ def _names(test: Predictions, info: ScoreInfo) -> Iterator[tuple[Kind, str]]:
             yield "fixed", f"{part}+{MIDDLE}"
     for part in info.parts:
         yield "without", WITHOUT + part
-    for name in ("max_probability", "energy", "max_logit"):
+    for name in ("max_probability", "max_logit"):
         if name not in info.parts and name in test.scores:
             yield "posthoc", name
 
