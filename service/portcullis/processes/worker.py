@@ -26,6 +26,7 @@ from portcullis.answering.review_queue import review_of
 from portcullis.answering.served_engine import ServedEngine
 from portcullis.api.app import build_app
 from portcullis.api.context import Context
+from portcullis.bundle import files as bundles
 from portcullis.bundle.files import Bundle
 from portcullis.drift.published import DriftReader
 from portcullis.drift.rings import RingWriter, ring_path
@@ -92,7 +93,7 @@ class Worker:
             self._shadowing,
             self._metrics,
             confirm=lambda followed: followers.confirm(assignment.slot, followed),
-            default_model=settings.default_model,
+            default_model=settings.default_model or bundles.default_name(settings.models),
         )
         self._changes = Changes(settings.models, settings.gate, self._registry, self._store, followers, self._metrics)
         self._watcher = Watcher(settings.models, settings.serve, self._changes, self._store, runtime)
