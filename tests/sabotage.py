@@ -6,9 +6,14 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from portcullis.processes.stores import DATABASE_FILE
+from portcullis.store.followers import Followers
+from portcullis.store.sqlite import Sqlite
+from portcullis.store.state import StateStore
 from portcullis.telemetry.collectors import expose
 from tests import tiny
 from tests.running import ADMIN_KEY, RunningService
@@ -60,6 +65,23 @@ def serve(directory, runtime, *flags, **options):
 
 def put_default(service, version):
     return httpx.put(f"{service.url}/v1/models/tiny/default", json={"version": version}, headers=ADMIN, timeout=30)
+
+
+def store_of(runtime: Path) -> StateStore:
+    """The desired state of a service that runs on this directory, as its own workers see it."""
+    return StateStore(Sqlite(runtime / DATABASE_FILE))
+
+
+def audit_of(runtime: Path) -> list[Any]:
+    """The lines of its audit log."""
+    return store_of(runtime).audit()
+
+
+def num_behind(runtime: Path) -> int:
+    """Workers of it that have not followed the desired state."""
+    state = store_of(runtime).read()
+    assert state is not None
+    return len(Followers(Sqlite(runtime / DATABASE_FILE), "").behind(state.revision))
 
 
 def num_counted(runtime, *only):

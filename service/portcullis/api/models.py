@@ -15,7 +15,6 @@ from portcullis.api.model_answers import (
     refused_info,
 )
 from portcullis.errors import InvalidParameter
-from portcullis.lifecycle.changes import Behind
 from portcullis.schemas.answers import ModelInfo, ModelList
 from portcullis.schemas.changes import GateChanged, ModelChanged
 from portcullis.schemas.gates import GateChange, GateInfo
@@ -26,6 +25,7 @@ from portcullis.schemas.models import (
     Unloaded,
     WorkerBehind,
 )
+from portcullis.store.followers import Behind
 
 Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
 Version = Annotated[int, Path(ge=1, le=999_999_999, description="A version", examples=[2])]
@@ -137,7 +137,7 @@ def _workers(behind: Behind, response: Response) -> list[WorkerBehind]:
     """Those that have not followed. With any of them the change is accepted, not done."""
     if behind:
         response.status_code = HTTPStatus.ACCEPTED
-    return [WorkerBehind(worker=slot, reason=reason) for slot, reason in behind.items()]
+    return [WorkerBehind(**place._asdict(), reason=reason) for place, reason in behind.items()]
 
 
 def _spelled(change: GateChange) -> str:

@@ -64,8 +64,10 @@ class RefusedInfo(_Schema):
 class WorkerBehind(_Schema):
     """A worker that has not followed a change. The change stands: it goes on trying by itself."""
 
-    worker: int
-    """Its slot, from 0."""
+    instance: str = ""
+    """The instance that it belongs to, by the setting `instance`."""
+    worker: int | None
+    """Its slot there, from 0; null where who has followed is not known."""
     reason: str = Field(examples=["opening version 2"])
 
 

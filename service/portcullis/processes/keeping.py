@@ -1,0 +1,51 @@
+"""Looks after the instance's database while it runs: a damaged file is replaced by one with the state as it was."""
+
+import logging
+import threading
+
+from portcullis.errors import DatabaseAway, DatabaseDamaged, StateNotWritten
+from portcullis.processes.stores import make_anew
+from portcullis.store.sqlite import Sqlite
+from portcullis.store.state import DesiredState, StateStore
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+
+
+class Keeper:
+    """A thread of the supervisor, which remembers the state as long as it lives."""
+
+    def __init__(self, database: Sqlite, state: DesiredState) -> None:
+        self._database, self._state = database, state
+        self._store = StateStore(database)
+        self._complaint: str | None = None
+
+    def run(self, stopping: threading.Event) -> None:
+        """Look now and then; outlives any failure."""
+        while not stopping.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except Exception:
+                logger.exception("could not look after the database; trying again")
+        self._database.close()
+
+    def look(self) -> None:
+        """Remember the state; where the file is damaged, or gone, write the state into another."""
+        try:
+            self._state = self._store.read() or self._state
+            self._complaint = None
+        except DatabaseDamaged as error:
+            self._mend(error)
+        except (DatabaseAway, StateNotWritten) as error:
+            if not self._database.file.exists():
+                self._mend(DatabaseDamaged("the database has been removed"))
+            elif str(error) != self._complaint:
+                self._complaint = str(error)
+                logger.error("%s", error)
+
+    def _mend(self, error: DatabaseDamaged) -> None:
+        """With the next revision: every worker takes it up, and says so in the new file."""
+        make_anew(self._database, error)
+        self._state = self._state.model_copy(update={"revision": self._state.revision + 1})
+        self._store.write(self._state)
