@@ -25,7 +25,7 @@ from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import Bundle
 from portcullis.drift.published import DriftReader
 from portcullis.drift.rings import RingWriter, ring_path
-from portcullis.errors import PortcullisError
+from portcullis.errors import DatabaseAway, PortcullisError, StateNotWritten
 from portcullis.http.keys import Access, Keys
 from portcullis.http.protocol import GuardedProtocol
 from portcullis.http.server import Server, configure
@@ -132,10 +132,16 @@ class Worker:
             reasons = "; ".join(self._registry.problems[name] for name in sorted(missing))
             raise PortcullisError(f"cannot serve {', '.join(sorted(missing))}: {reasons}")
         if self._watches_models and self._assignment.is_first:  # versions that appeared since the last run
-            await self._watcher.scan(WATCHER)
+            await self._look_for_newer_versions()
         self._metrics.build_info.labels(__version__).set(1)
         self._metrics.max_batch.set(self._load.limits.max_batch)
         self._become_ready(True)
+
+    async def _look_for_newer_versions(self) -> None:
+        try:
+            await self._watcher.scan(WATCHER)
+        except (DatabaseAway, StateNotWritten) as error:  # it serves what it has all the same
+            logger.error("cannot adopt newer versions now: %s", error)
 
     async def _take_up_state(self) -> DesiredState:
         """Until nothing newer is there: who changes something waits for workers that have spoken, and this one has."""
