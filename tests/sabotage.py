@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,14 @@ from portcullis.store.sqlite import Sqlite
 from portcullis.store.state import StateStore
 from portcullis.telemetry.collectors import expose
 from tests import tiny
+from tests.hammer import eventually
 from tests.running import ADMIN_KEY, RunningService
 
 SHARPNESS = {1: 1.0, 2: 1.5}
 """How the graph of each version was made."""
 ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
 DAY = 86_400
+DAMAGES = ("overwritten", "cut short", "removed")
 BREAKABLE_ENGINE = """
 import os, threading
 import onnxruntime
@@ -67,14 +70,42 @@ def put_default(service, version):
     return httpx.put(f"{service.url}/v1/models/tiny/default", json={"version": version}, headers=ADMIN, timeout=30)
 
 
+def default_of(service: RunningService) -> int:
+    version: int = httpx.get(f"{service.url}/v1/models/tiny", timeout=30).json()["default_version"]
+    return version
+
+
+def kill_whole(service: RunningService) -> None:
+    """SIGKILL to the supervisor, then to its workers."""
+    workers = service.workers()
+    os.kill(service.process.pid, signal.SIGKILL)
+    service.process.wait()
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    eventually(lambda: has_ended(workers))
+
+
+def damage_database(runtime: Path, damage: str) -> None:
+    """As a failing disk, or a person, would: the file and its log."""
+    for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal"):
+        part = runtime / name
+        if damage == "removed":
+            part.unlink(missing_ok=True)
+        elif damage == "cut short":
+            os.truncate(part, part.stat().st_size // 3)
+        else:
+            part.write_bytes(b"not a database" * 1000)
+
+
 def store_of(runtime: Path) -> StateStore:
     """The desired state of a service that runs on this directory, as its own workers see it."""
     return StateStore(Sqlite(runtime / DATABASE_FILE))
 
 
 def audit_of(runtime: Path) -> list[Any]:
-    """The lines of its audit log."""
-    return store_of(runtime).audit()
+    """The lines of its audit log, each as one flat dictionary."""
+    return [{**line.pop("details"), **line} for line in store_of(runtime).audit()]
 
 
 def num_behind(runtime: Path) -> int:

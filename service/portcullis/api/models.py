@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from portcullis.api.context import Context
 from portcullis.api.documents import accepted
@@ -19,6 +19,8 @@ from portcullis.schemas.answers import ModelInfo, ModelList
 from portcullis.schemas.changes import GateChanged, ModelChanged
 from portcullis.schemas.gates import GateChange, GateInfo
 from portcullis.schemas.models import (
+    AuditLine,
+    AuditLog,
     DefaultChange,
     ScanResult,
     ShadowChange,
@@ -60,6 +62,10 @@ def model_changes_router(context: Context) -> APIRouter:
 
     async def changed(name: str, behind: Behind, response: Response) -> ModelChanged:
         return ModelChanged(**dict(await model_info(context, name)), behind=_workers(behind, response))
+
+    @router.get("/v1/audit", summary="Who changed what, and when (admin key)")
+    async def show_audit(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> AuditLog:
+        return AuditLog(lines=[AuditLine(**line) for line in await changes.audit(limit)])
 
     @router.post(
         "/v1/models/rescan",

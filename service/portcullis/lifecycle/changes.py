@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from portcullis.bundle import files as bundles
 from portcullis.bundle.promises import check_fit
@@ -134,6 +135,10 @@ class Changes:
 
         after = await self._change(who, "gate", name, edit, base, **details)
         return await self._wait(name, after.revision, only_gate=True)  # for no engine that is being opened
+
+    async def audit(self, limit: int) -> list[dict[str, Any]]:
+        """The latest lines of the audit log, the oldest first."""
+        return await asyncio.to_thread(self._store.audit, limit)
 
     # -- shadow ------------------------------------------------------------------------------------------------------
 

@@ -6,11 +6,13 @@ import threading
 from portcullis.errors import DatabaseAway, DatabaseDamaged, StateNotWritten
 from portcullis.processes.stores import make_anew
 from portcullis.store.sqlite import Sqlite
-from portcullis.store.state import DesiredState, StateStore
+from portcullis.store.state import READ_STATE, DesiredState, StateStore, parse
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
+CHECK_LOOKS = 20
+"""Of so many looks one goes through the whole file."""
 
 
 class Keeper:
@@ -20,6 +22,7 @@ class Keeper:
         self._database, self._state = database, state
         self._store = StateStore(database)
         self._complaint: str | None = None
+        self._num_looks = 0
 
     def run(self, stopping: threading.Event) -> None:
         """Look now and then; outlives any failure."""
@@ -31,9 +34,15 @@ class Keeper:
         self._database.close()
 
     def look(self) -> None:
-        """Remember the state; where the file is damaged, or gone, write the state into another."""
+        """Remember the state; where the file is damaged, or gone, write the state into another.
+
+        Read from the file itself each time: that nothing was committed does not say that it is whole.
+        """
+        self._num_looks += 1
         try:
-            self._state = self._store.read() or self._state
+            self._state = parse(self._database.read(READ_STATE)) or self._state
+            if self._num_looks % CHECK_LOOKS == 0:
+                self._database.create()
             self._complaint = None
         except DatabaseDamaged as error:
             self._mend(error)

@@ -71,6 +71,25 @@ class WorkerBehind(_Schema):
     reason: str = Field(examples=["opening version 2"])
 
 
+class AuditLine(_Schema):
+    """One change of what is served: when, whose key, what."""
+
+    revision: int
+    """Of the desired state that it made."""
+    time: str
+    key: str
+    """Name of the admin key, or what changed it in the place of one, in brackets."""
+    action: str
+    model: str | None
+    details: dict[str, str | int | float | bool | None]
+
+
+class AuditLog(_Schema):
+    """The latest changes, the oldest first."""
+
+    lines: list[AuditLine]
+
+
 class ScanResult(_Schema):
     """What a look at the models directory led to."""
 

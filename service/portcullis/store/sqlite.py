@@ -143,9 +143,10 @@ def _told() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _FULL:
-            raise StateNotWritten(f"the runtime directory takes no writes: {error}") from error
-        if code in _DAMAGED or str(error).startswith("no such table"):
+        code = getattr(error, "sqlite_errorcode", 0)
+        is_cut_short = code == sqlite3.SQLITE_IOERR_SHORT_READ
+        if is_cut_short or code & 0xFF in _DAMAGED or str(error).startswith("no such table"):
             raise DatabaseDamaged(f"the database is damaged: {error}") from error
+        if code & 0xFF in _FULL:
+            raise StateNotWritten(f"the runtime directory takes no writes: {error}") from error
         raise DatabaseAway(f"the database does not answer: {error}") from error

@@ -145,9 +145,9 @@ class StateStore:
             _put(session, after)
 
     def audit(self, limit: int = 1000) -> list[Row]:
-        """The latest lines of the audit log, the oldest first, each as one flat dictionary."""
+        """The latest lines of the audit log, the oldest first."""
         rows = self._database.read("SELECT * FROM audit ORDER BY revision DESC LIMIT :limit", limit=limit)
-        return [{**json.loads(row.pop("details")), **row} for row in reversed(rows)]
+        return [row | {"details": json.loads(row["details"])} for row in reversed(rows)]
 
 
 READ_STATE = "SELECT body FROM state"

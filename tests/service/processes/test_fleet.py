@@ -68,7 +68,9 @@ def test_a_change_at_one_instance_is_in_force_at_all_when_the_call_returns(fleet
         eventually(lambda s=service, p=point: put_gate(s, p).status_code == 200)
         assert (gate_of(service), gate_of(other)) == (point, point)
     lines = StateStore(Postgres(url)).audit()
-    assert [(line["key"], line["after"]) for line in lines][-1] == ("tester", "accept95")
+    assert (lines[-1]["key"], lines[-1]["details"]["after"]) == ("tester", "accept95")
+    told = httpx.get(f"{second.url}/v1/audit", params={"limit": 2}, headers=ADMIN, timeout=30).json()["lines"]
+    assert [line["details"]["after"] for line in told] == ["accept90", "accept95"]
     assert metric(first, "state_revision") == metric(second, "state_revision") == lines[-1]["revision"]
 
 
