@@ -20,8 +20,9 @@ serve: $(VENV)/.serving  ## Serve the shipped bundle on 127.0.0.1:8000 (SERVE_AR
 demo: $(VENV)/.training  ## Train, calibrate, evaluate and export on `digits`, in under 2 minutes
 	$(BIN)/portcullis-train run --recipe digits
 
+# A process a core, each file's tests in one of them, and one thread each for torch: two would wait for each other.
 test: check  ## Lint, types and all tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: $(VENV)/.development  ## Lint and types only
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The command line: run, try, fit, calibrate, evaluate, export, compare, pack, recipes. The only place that prints.
+"""The command line: a function for every command, from `run` to `recipes`. The only place that prints.
 
 Exit codes: 0 done, 1 an error that the message explains, 130 interrupted.
 """
@@ -19,7 +19,7 @@ from portcullis.errors import PortcullisError
 from portcullis_training.cli import flags, grammar, host
 from portcullis_training.errors import ConfigError
 from portcullis_training.recipes import RECIPES, RunConfig, make_config
-from portcullis_training.runs.directory import Run, create_run, open_run
+from portcullis_training.runs.directory import Run, create_run, measured_against, open_run
 
 if TYPE_CHECKING:
     from portcullis_training.measuring.evaluation import Evaluation
@@ -164,11 +164,18 @@ def _calibrate_run(run: Run) -> None:
 
 
 def _evaluate(namespace: argparse.Namespace) -> None:
+    run = _open_against(namespace.run, namespace.outside)
     if namespace.bundle is not None:
-        _evaluate_bundle(open_run(namespace.run), namespace.bundle)
+        _evaluate_bundle(run, namespace.bundle)
         return
-    _evaluate_run(open_run(namespace.run), namespace.cost)
+    _evaluate_run(run, namespace.cost)
     _say(f"next: portcullis-train export {namespace.run}")
+
+
+def _open_against(directory: Path, outside: str | None) -> Run:
+    """A run, measured against its own outside sets or those that are given."""
+    run = open_run(directory)
+    return run if outside is None else measured_against(run, tuple(outside.split()))
 
 
 def _evaluate_run(run: Run, time_cost: bool) -> None:
@@ -196,15 +203,24 @@ def _say_figures(evaluation: Evaluation) -> None:
 
 
 def _export(namespace: argparse.Namespace) -> None:
-    _export_run(open_run(namespace.run), namespace.models, namespace.examples)
+    _export_run(open_run(namespace.run), namespace.models, namespace.examples, namespace.name)
 
 
-def _export_run(run: Run, models: Path, examples: Path | None) -> None:
+def _export_run(run: Run, models: Path, examples: Path | None, name: str | None = None) -> None:
     from portcullis_training.exporting.export import export
 
-    bundle = export(run, models, examples)
+    bundle = export(run, models, examples, name)
     _say(f"exported {bundle.path}; its card is {bundle.path / 'report.md'}")
     _say(f"next: portcullis serve --models {models}")
+
+
+def _ablate(namespace: argparse.Namespace) -> None:
+    from portcullis_training.comparing import ablation_page
+    from portcullis_training.comparing.ablation import ablate
+
+    runs = [_open_against(directory, namespace.outside) for directory in namespace.runs]
+    ablate(runs, namespace.output, _say, with_knn=namespace.knn)
+    _say(f"written: {namespace.output / ablation_page.PAGE_FILE}")
 
 
 def _compare(namespace: argparse.Namespace) -> None:
@@ -265,6 +281,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "calibrate": _calibrate,
     "evaluate": _evaluate,
     "export": _export,
+    "ablate": _ablate,
     "compare": _compare,
     "pack": _pack,
     "recipes": _recipes,

@@ -39,7 +39,7 @@ def drift_router(context: Context) -> APIRouter:
 
 def _nothing_yet(manifest: Manifest, gate: Gate, alarm_images: int) -> DriftReport:
     empty = np.empty(0, np.float32)
-    window = Window(empty, empty, np.empty(0, np.uint16), np.empty(0, np.bool_))
+    window = Window(empty, empty, np.empty(0, np.uint16), np.empty(0, np.uint8))
     return measure(window, manifest, gate.calibration, Detector(gate.calibration, alarm_images))
 
 

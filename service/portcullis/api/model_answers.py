@@ -147,6 +147,8 @@ def _version_info(served: Served, version: int) -> VersionInfo:
         providers_asked=list(pipeline.engine.asked),
         provider_refusals=list(pipeline.engine.refusals),
         device_shift=DeviceShift(
-            score=pipeline.engine.score_shift, rejected_share=pipeline.moved_share(served.gates[version])
+            score=pipeline.engine.shifts.score,
+            rejected_share=pipeline.moved_share(served.gates[version]),
+            by_gate={gate.text: pipeline.moved_share(gate) for gate in pipeline.promises.published()},
         ),
     )

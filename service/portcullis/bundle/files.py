@@ -64,11 +64,12 @@ def write_bundle(
     target = models / manifest.name / str(manifest.version)
     if target.exists():
         raise BundleError(f"bundle {manifest.name}/{manifest.version} exists already, and a version is immutable")
-    folders = _make_folders(target.parent)
     digests = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
     manifest = manifest.model_copy(update={"files": digests})
-    draft = Path(tempfile.mkdtemp(prefix=f".{manifest.version}-", dir=target.parent))
+    draft: Path | None = None
     try:
+        folders = _make_folders(target.parent)
+        draft = Path(tempfile.mkdtemp(prefix=f".{manifest.version}-", dir=target.parent))
         for file, content in files.items():
             _write_durably(draft / file, content)
         _write_durably(draft / MANIFEST_FILE, (manifest.model_dump_json(indent=1) + "\n").encode())
@@ -78,7 +79,8 @@ def write_bundle(
         draft.rename(target)
         _sync_names(*folders)
     except BaseException as error:
-        shutil.rmtree(draft, ignore_errors=True)
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             raise BundleError(f"cannot write bundle {manifest.name}/{manifest.version}: {reason}") from error

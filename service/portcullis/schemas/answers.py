@@ -135,6 +135,8 @@ class DeviceShift(_Schema):
     """The largest difference of a score."""
     rejected_share: float
     """By how much the share of familiar images that the gate rejects moves at the most, if theirs differ as much."""
+    by_gate: dict[str, float] = Field(default_factory=dict, examples=[{"accept95": 0.0, "accept95+right99": 0.0002}])
+    """The same at every gate that the bundle publishes, by class and of the method's own score too."""
 
 
 class VersionInfo(_Schema):

@@ -5,7 +5,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ KEPT_OF_ANSWER = (
 )
 # Stranger first. NaN is no number to sort by, so it has a column of its own, where it is the strangest of all.
 ORDER = "p_value, sort_score, id"
-FILTERS = ("model", "label", "verdict", "state")
+FILTERS = ("model", "label", "verdict", "state", "is_sampled")
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,7 @@ class ReviewStore:
             "sort_score": -math.inf if score is None else score,
             "threshold": threshold,
             "candidates": json.dumps(answer["candidates"], ensure_ascii=False),
+            "is_sampled": int(answer["is_sampled"]),
         }
         marks = ", ".join(f":{key}" for key in row)
         session.run(f"INSERT INTO review_items ({', '.join(row)}) VALUES ({marks})", **row)
@@ -157,10 +158,11 @@ class ReviewStore:
     # -- the reader's side -------------------------------------------------------------------------------------------
 
     def page(
-        self, equal_to: dict[str, str | None], limit: int, position: tuple[float, float, str] | None = None
+        self, equal_to: Mapping[str, str | bool | None], limit: int, position: tuple[float, float, str] | None = None
     ) -> Page:
         """Rows whose columns equal what is asked for, the strangest first, behind `position`."""
-        chosen = {name: equal_to[name] for name in FILTERS if equal_to.get(name) is not None}
+        given = {name: equal_to.get(name) for name in FILTERS}
+        chosen = {name: int(v) if isinstance(v, bool) else v for name, v in given.items() if v is not None}
         where = " AND ".join(f"{name} = :{name}" for name in chosen) or "1 = 1"
         [count] = self._query(f"SELECT COUNT(*) AS num FROM review_items WHERE {where}", **chosen)
         behind = f" AND ({ORDER}) > (:p_value, :sort_score, :id)" if position else ""
@@ -174,6 +176,11 @@ class ReviewStore:
         last = rows[limit - 1] if len(rows) > limit else None
         following = (last["p_value"], last["sort_score"], last["id"]) if last else None
         return Page(rows[:limit], count["num"], following)
+
+    def sampled(self, model: str, state: str) -> list[Row]:
+        """Rows of a model that were drawn by chance, whatever their verdict: a fair sample of what it was asked."""
+        chosen = "SELECT * FROM review_items WHERE model = :model AND state = :state AND is_sampled = 1"
+        return self._query(chosen + " ORDER BY created, sequence", model=model, state=state)
 
     def find(self, identifier: str) -> Row:
         """One row."""

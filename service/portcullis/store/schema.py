@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 STEPS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), revision BIGINT NOT NULL, body TEXT NOT NULL)",
-        "CREATE TABLE audit (revision BIGINT PRIMARY KEY, time TEXT NOT NULL, key TEXT NOT NULL, action TEXT NOT NULL,"
-        " model TEXT, details TEXT NOT NULL)",
+        "CREATE TABLE audit (number BIGINT PRIMARY KEY, revision BIGINT, time TEXT NOT NULL, key TEXT NOT NULL,"
+        " action TEXT NOT NULL, model TEXT, details TEXT NOT NULL)",
         "CREATE TABLE workers (slot INTEGER PRIMARY KEY, followed TEXT NOT NULL)",
         "CREATE TABLE instances (id TEXT PRIMARY KEY, beat DOUBLE PRECISION NOT NULL, revision BIGINT,"
         " num_behind INTEGER NOT NULL, workers TEXT NOT NULL)",
@@ -25,8 +25,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
         " model TEXT NOT NULL, version BIGINT NOT NULL, label TEXT NOT NULL, probability DOUBLE PRECISION,"
         " score DOUBLE PRECISION, sort_score DOUBLE PRECISION NOT NULL, p_value DOUBLE PRECISION NOT NULL,"
         " threshold DOUBLE PRECISION NOT NULL, operating_point TEXT, verdict TEXT NOT NULL, reason TEXT,"
-        " candidates TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'open', true_label TEXT, decided_by TEXT,"
-        " UNIQUE (model, digest))",
+        " candidates TEXT NOT NULL, is_sampled INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'open',"
+        " true_label TEXT, decided_by TEXT, UNIQUE (model, digest))",
         "CREATE INDEX review_by_strangeness ON review_items (p_value, sort_score, id)",
         "CREATE INDEX review_by_age ON review_items (created, sequence)",
         "CREATE TABLE review_totals (one INTEGER PRIMARY KEY CHECK (one = 1), num_items BIGINT NOT NULL,"

@@ -144,9 +144,15 @@ class StateStore:
             _record(session, after.revision, "(link)", "raise", {"from": found.revision if found else None})
             _put(session, after)
 
+    def record(self, key_name: str, action: str, **details: Any) -> None:
+        """Put on record what an admin did beside the desired state."""
+        with self._database.writing() as session:
+            session.run(READ_STATE + session.for_update)
+            _record(session, None, key_name, action, details)
+
     def audit(self, limit: int = 1000) -> list[Row]:
         """The latest lines of the audit log, the oldest first."""
-        rows = self._database.read("SELECT * FROM audit ORDER BY revision DESC LIMIT :limit", limit=limit)
+        rows = self._database.read("SELECT * FROM audit ORDER BY number DESC LIMIT :limit", limit=limit)
         return [row | {"details": json.loads(row["details"])} for row in reversed(rows)]
 
 
@@ -168,11 +174,20 @@ def _put(session: Session, state: DesiredState) -> None:
     session.notify()
 
 
-def _record(session: Session, revision: int, key_name: str, action: str, details: dict[str, Any]) -> None:
-    """One line for the record: when, whose key (never the key itself), what."""
-    moment, rest = datetime.now(UTC).isoformat(), {name: value for name, value in details.items() if name != "model"}
-    line = {"time": moment, "key": key_name, "action": action, "model": details.get("model")}
-    put(session, "audit", "revision", revision=revision, **line, details=json.dumps(rest))
+def _record(session: Session, revision: int | None, key_name: str, action: str, details: dict[str, Any]) -> None:
+    """One line for the record: when, whose key (never the key itself), what. The caller has locked the state."""
+    rest = {name: value for name, value in details.items() if name != "model"}
+    session.run(
+        "INSERT INTO audit (number, revision, time, key, action, model, details)"
+        " SELECT COALESCE(MAX(number), 0) + 1, CAST(:revision AS BIGINT), :time, :key_name, :action, :model, :details"
+        " FROM audit",
+        revision=revision,
+        time=datetime.now(UTC).isoformat(),
+        key_name=key_name,
+        action=action,
+        model=details.get("model"),
+        details=json.dumps(rest),
+    )
 
 
 def _refuse_overlap(session: Session, base: DesiredState, current: DesiredState, edit: Edit) -> None:
@@ -185,7 +200,7 @@ def _refuse_overlap(session: Session, base: DesiredState, current: DesiredState,
     for name, field in sorted(ours.keys() & theirs.keys()):
         before, after = theirs[name, field]
         if ours[name, field][1] != after:
-            who = "SELECT key, revision FROM audit WHERE model = :model AND revision > :base ORDER BY revision DESC"
+            who = "SELECT key, revision FROM audit WHERE model = :model AND revision > :base ORDER BY number DESC"
             line = next(iter(session.run(who, model=name, base=base.revision)), None)
             by = f" by {line['key']}, in revision {line['revision']}" if line else ""
             raise Conflict(f"{field} of {name} was changed meanwhile from {before} to {after}{by}; look, and try again")

@@ -27,7 +27,7 @@ def answer(p_value=0.01, score=-5.0, **changes):
     return {
         "model": "m", "version": 1, "label": "cat", "probability": 0.7, "score": score, "p_value": p_value,
         "threshold": -4.0, "operating_point": "accept95", "verdict": "reject", "reason": "stranger",
-        "candidates": ["cat", "dog"], "request_id": "from-a-header",
+        "candidates": ["cat", "dog"], "is_sampled": False, "request_id": "from-a-header",
     } | changes  # fmt: skip
 
 

@@ -117,6 +117,19 @@ def test_the_audit_log_says_when_who_what(store):
     assert entries[0]["time"].endswith("+00:00")
 
 
+def test_what_is_done_beside_the_state_is_on_record_and_changes_nothing(store):
+    store.record("alice", "calibrate", model="tiny", images=7)
+    store.change(with_gate("accept99"), "bob", "gate", model="tiny")
+    first, second = store.audit()
+    assert (first["number"], first["revision"], first["action"], first["details"]) == (
+        1,
+        None,
+        "calibrate",
+        {"images": 7},
+    )
+    assert (second["number"], second["revision"]) == (2, 1)
+
+
 def test_a_change_is_made_with_its_line_of_the_audit_log_or_not_at_all(store, monkeypatch):
     def full(*_):
         raise StateNotWritten("no space left")

@@ -57,6 +57,11 @@ examples (each resumes where it stopped when given again):
       --variants dismax,dismax+fractional --output docs/results/budgets
 """
 
+ABLATE_EXAMPLES = """\
+example (twins that differ in their method, both calibrated):
+  portcullis-train {command} runs/digits runs/digits-softmax --output docs/results/ablation
+"""
+
 PACK_EXAMPLES = """\
 examples:
   portcullis-train {command} cifar10 data/cifar10_train.npz
@@ -98,8 +103,12 @@ def build(functions: Commands) -> Parser:
         add("evaluate", "measure a run, or its bundle as served, on test and out-of-distribution (OOD) images")
     )
     evaluate.add_argument("--bundle", type=Path, metavar="DIR", help="measure this bundle as the service serves it")
+    _add_outside(evaluate)
     _add_cost(evaluate)
-    _add_models(_add_run(add("export", "write the bundle of an evaluated run, and prove that it can be served")))
+    export = _add_run(add("export", "write the bundle of an evaluated run, and prove that it can be served"))
+    _add_models(export)
+    export.add_argument("--name", metavar="NAME", help="of the bundle (default: that of the run)")
+    _add_ablate(add("ablate", "tabulate what every part of the score of calibrated runs is worth", ABLATE_EXAMPLES))
     _add_compare(add("compare", "train twins that differ in their method alone, and tabulate them", COMPARE_EXAMPLES))
     _add_pack(add("pack", "write the images of a data spec as one npz file", PACK_EXAMPLES))
     recipes = add("recipes", "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")
@@ -126,6 +135,26 @@ def _add_models(command: Parser) -> None:
         metavar="DIR",
         help="pictures, or a folder a kind, to ship in the bundle for the console",
     )
+
+
+def _add_outside(command: Parser) -> None:
+    command.add_argument(
+        "--outside",
+        metavar="SPECS",
+        help="out-of-distribution (OOD) sets by blanks, from now on in the place of those in its config",
+    )
+
+
+def _add_ablate(command: Parser) -> None:
+    command.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directories of calibrated runs")
+    _add_outside(command)
+    command.add_argument(
+        "--knn",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure KNN over all training images too, which takes a pass over them",
+    )
+    command.add_argument("--output", type=Path, required=True, metavar="DIR", help="where figures, page and plot go")
 
 
 def _add_pack(command: Parser) -> None:

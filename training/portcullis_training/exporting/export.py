@@ -55,10 +55,11 @@ NUM_REAL_IMAGES = 64
 """Test images that parity is proven on, beside the extreme ones."""
 
 
-def export(run: Run, models: Path, examples: Path | None = None) -> Bundle:
+def export(run: Run, models: Path, examples: Path | None = None, name: str | None = None) -> Bundle:
     """Write the next version of the run's bundle below `models`; one that cannot be served is never written.
 
-    `examples`: a folder of pictures that go along, or of such folders, one a kind, for people who try the model.
+    `name` is the bundle's, by default that of the run. `examples`: a folder of pictures that go along, or of such
+    folders, one a kind, for people who try the model.
     """
     trained = open_trained(run)
     calibration = load_calibration(trained)
@@ -66,7 +67,8 @@ def export(run: Run, models: Path, examples: Path | None = None) -> Bundle:
     classifier = copy.deepcopy(trained.classifier).cpu()  # parity is proven on the CPU, whatever trained it
     served = ServedClassifier(classifier, calibration.temperature, load_score(trained, calibration)).eval()
     graph = to_onnx(served, trained.splits.image_spec)
-    unproven = make_manifest(trained, calibration, evaluation, served, _next_version(models, run.config.name))
+    name = name or run.config.name
+    unproven = make_manifest(trained, calibration, evaluation, served, (name, _next_version(models, name)))
     predict = predict_of(trained, calibration)
     manifest = with_promises(unproven, predict("test", trained.splits.test), trained.splits.test.labels)
     report = render_report(manifest, evaluation, trained, predict)
@@ -115,15 +117,15 @@ def _pictures(folder: Path, pattern: str) -> list[Path]:
 
 
 def make_manifest(
-    trained: Trained, calibration: Calibration, evaluation: Evaluation, served: ServedClassifier, version: int
+    trained: Trained, calibration: Calibration, evaluation: Evaluation, served: ServedClassifier, place: tuple[str, int]
 ) -> Manifest:
-    """Everything about the graph that is not arithmetic."""
+    """Everything about the graph that is not arithmetic. `place`: name and version."""
     config = trained.run.config
     expected = torch_outputs(served, self_test_images(trained.splits.image_spec))
     return Manifest(
         format_version=FORMAT_VERSION,
-        name=config.name,
-        version=version,
+        name=place[0],
+        version=place[1],
         created=datetime.now(UTC),
         labels=trained.splits.class_names,
         image=trained.splits.image_spec,

@@ -89,6 +89,24 @@ def panels_against_epochs(epochs: Sequence[int], panels: Mapping[str, Mapping[st
     return _png(figure)
 
 
+def dots_by_row(panels: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str], xlabel: str) -> bytes:
+    """A panel below the other, a row for each of its entries, in it a dot for each of the names."""
+    num_rows = [len(rows) for rows in panels.values()]
+    figure = Figure(figsize=(8, 0.6 + 0.25 * sum(num_rows) + 0.5 * len(panels)), dpi=110, layout="constrained")
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=num_rows, sharex=True)[:, 0]
+    for axes, (title, rows) in zip(grid, panels.items(), strict=True):
+        for index, name in enumerate(names):
+            colour = OUTSIDE_COLOURS[index % len(OUTSIDE_COLOURS)]
+            axes.plot([values[index] for values in rows.values()], range(len(rows)), "o", color=colour, label=name)
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.invert_yaxis()
+        axes.grid(axis="x", linewidth=0.4)
+        axes.set_title(title, fontsize=9)
+    grid[0].legend(frameon=False, fontsize=8)
+    grid[-1].set_xlabel(xlabel)
+    return _png(figure)
+
+
 def _edges(inside: Array, outside: Mapping[str, Array]) -> list[float]:
     ends = [np.quantile(scores, [OUTER_SHARE, 1 - OUTER_SHARE]) for scores in (inside, *outside.values())]
     low, high = min(low for low, _ in ends), max(high for _, high in ends)

@@ -71,8 +71,7 @@ def _add_health(router: APIRouter, context: Context) -> None:
         responses=refusals(Unavailable),
     )
     async def ready() -> Response:
-        if not context.is_ready():
-            raise Unavailable("not ready: starting or draining")
+        context.check_ready()
         return Response()
 
 
@@ -138,8 +137,7 @@ def _add_infer(router: APIRouter, context: Context) -> None:
 
 async def _infer(context: Context, request: Request, name: str, version: int | None) -> Response:
     context.access.check_predict(secret(request.scope))
-    if not context.is_ready():
-        raise Unavailable("the service is starting or stopping")
+    context.check_ready()
     exchange = exchange_of(request.scope)
     pipeline, gate = context.registry.resolve(name, version)
     with pipeline.in_use():

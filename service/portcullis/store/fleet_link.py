@@ -24,7 +24,7 @@ FIRST_PAUSE_SECONDS = 0.2
 MAX_PAUSE_SECONDS = 10.0
 
 
-class Link:
+class FleetLink:
     """Runs until told to stop; outlives any failure."""
 
     def __init__(self, local: Sqlite, fleet: Postgres, instance: str, follows_state: bool = True) -> None:
