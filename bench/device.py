@@ -8,6 +8,7 @@ import argparse
 import io
 import json
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -38,7 +39,7 @@ JPEG_SIZE = 224
 PNG_SIZE = 32
 COLUMNS = (
     *("load", "fronts", "offered/s", "served/s", "of capacity", "refused/s", "mean batch", "device busy"),
-    *("p50 ms", "p99 ms", "µs a request (engine process)"),
+    *("p50 ms", "p99 ms", "µs a request of fronts", "engine process", "client"),
 )
 FAST = (2.0, 0.2)
 """A device that outruns one process: milliseconds a batch and an image."""
@@ -97,18 +98,30 @@ def loads(directory: Path, device: Device, shares: tuple[float, ...], seconds: f
 
 def photographs(directory: Path, device: Device, shares: tuple[float, ...], seconds: float) -> dict[str, Any]:
     """JPEGs that take the cores longer than the device: what is served, of what the cores could decode."""
+    small, _ = _picture(directory, PNG_SIZE)
     body, kind = _picture(directory, JPEG_SIZE)
     fast = Device(*FAST, device.replan)
     with _service(directory, fast) as service:
         decoded = _decoded_per_second(body, seconds / 2)
-        row = _measure(service, body, None, seconds, kind)
+        rows = [_measure(service, body, None, seconds, kind), _measure(service, small, None, seconds)]
+    large, plain = rows
+    decode_us = 1e6 * num_cores() / decoded
     return {
         "device": asdict(fast),
         "capacity": fast.capacity,
         "bytes": body.stat().st_size,
         "decoded_per_second": decoded,
-        "rows": [row],
-        "share_of_decoding": row["served_per_second"] / decoded,
+        "rows": rows,
+        "share_of_decoding": large["served_per_second"] / decoded,
+        "processor_us": {
+            "decoding, with nothing else to do": decode_us,
+            "HTTP, gate, metrics: the fronts' time for a small PNG": plain["fronts_us_a_request"],
+            "the rest of the fronts' time: larger bodies and pixels, colder caches": large["fronts_us_a_request"]
+            - plain["fronts_us_a_request"]
+            - decode_us,
+            "engine process": large["engine_process_us_a_request"],
+            "load generator": large["client_us_a_request"],
+        },
     }
 
 
@@ -168,12 +181,13 @@ def _measure(
     """What clients saw, and what the engine process counted meanwhile; `rate` None: as fast as they are answered."""
     model = f"tiny-{body.stem}"
     url, before = f"{service.url}/v1/predict?model={model}", _batches(service.url, model)
-    spent, started = _processor_seconds(service.pids), time.monotonic()
+    spent, started, clients = _processor_seconds(service.pids), time.monotonic(), _children_seconds()
     if rate is None:
         seen = load.run(url, body, IN_TURN, seconds, kind)
     else:
-        seen = load.run_at(rate, url, body, CONNECTIONS, seconds, kind)
-    elapsed = time.monotonic() - started
+        connections = max(load.CONNECTIONS_A_CLIENT, min(CONNECTIONS, round(rate / 2)))  # each sends twice a second
+        seen = load.run_at(rate, url, body, connections, seconds, kind)
+    elapsed, clients = time.monotonic() - started, _children_seconds() - clients
     spent = [after - at_first for after, at_first in zip(_processor_seconds(service.pids), spent, strict=True)]
     images, runs, busy = (
         after - at_first for after, at_first in zip(_batches(service.url, model), before, strict=True)
@@ -187,8 +201,9 @@ def _measure(
         "device_busy": busy / elapsed,
         "p50_ms": 1000 * seen.p50_seconds,
         "p99_ms": 1000 * seen.p99_seconds,
-        "processor_us_a_request": 1e6 * sum(spent) / max(1.0, images),
+        "fronts_us_a_request": 1e6 * sum(spent[:-1]) / max(1.0, images),
         "engine_process_us_a_request": 1e6 * spent[-1] / max(1.0, images),
+        "client_us_a_request": 1e6 * clients / max(1.0, images),
     }
 
 
@@ -198,6 +213,12 @@ def _batches(url: str, model: str) -> tuple[float, float, float]:
     names = ("batch_size_sum", "batch_size_count", "engine_busy_seconds_total")
     found = [re.search(rf'^portcullis_{name}{{model="{model}",version="1"}} (\S+)$', text, re.M) for name in names]
     return tuple(float(match[1]) if match else 0.0 for match in found)  # type: ignore[return-value]
+
+
+def _children_seconds() -> float:
+    """Processor time of the load generators that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _processor_seconds(pids: list[int]) -> list[float]:
@@ -212,9 +233,10 @@ def _decoded_per_second(body: Path, seconds: float) -> float:
 
 
 def _decode_for(body: Path, seconds: float) -> float:
+    """By processor time: what one core does that is not shared with others."""
     payload, spec, count = body.read_bytes(), ImageSpec(height=JPEG_SIZE, width=JPEG_SIZE), 0
-    started = time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds:
+    started = time.process_time()
+    while (elapsed := time.process_time() - started) < seconds:
         decode(payload, spec)
         count += 1
     return count / elapsed
@@ -236,6 +258,7 @@ def _table(part: str, found: dict[str, Any]) -> str:
             f"the cores decode {found['decoded_per_second']:.0f} of these ({found['bytes']} bytes) a second; "
             f"served: {found['share_of_decoding']:.2f} of that"
         )
+        lines += [f"  {name}: {value:.0f} µs" for name, value in found["processor_us"].items()]
     lines += [f"{name}: two fronts over one {v['two_over_one']:.2f}" for name, v in found.items() if "/" in name]
     return "\n".join(lines)
 
@@ -251,7 +274,7 @@ def _row(row: dict[str, Any], capacity: float) -> str:
         f"{row['device_busy']:.2f}",
         f"{row['p50_ms']:.1f}",
         f"{row['p99_ms']:.1f}",
-        f"{row['processor_us_a_request']:.0f} ({row['engine_process_us_a_request']:.0f})",
+        *(f"{row[f'{who}_us_a_request']:.0f}" for who in ("fronts", "engine_process", "client")),
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -60,7 +60,7 @@ class Settings(BaseSettings):
     serve: Names = ()
     """Models to serve, comma-separated, as name or name@version to pin; empty: the newest version of every name."""
     default_model: str | None = None
-    """Model that answers when a request names none; empty: the first of those served, by name."""
+    """Model that answers when a request names none; empty: that of the file `default` in models, or the first."""
     gate: str = "accept95"
     """Gate at the start: accept95, accept95:by-class, accept95+right99, right99, mmles:accept95 or a score."""
     allow_request_gate: bool = True

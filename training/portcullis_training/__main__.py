@@ -68,16 +68,20 @@ def _fit(namespace: argparse.Namespace) -> None:
 
 
 def _run(namespace: argparse.Namespace) -> None:
+    from portcullis_training.data import outside_specs
     from portcullis_training.exporting.export import check_destination
 
     check_destination(namespace.models, namespace.examples)
-    run = create_run(namespace.runs, _config(namespace), overwrite=namespace.overwrite)
+    config = _config(namespace)
+    outside_specs(config.outside)
+    run = create_run(namespace.runs, config, overwrite=namespace.overwrite)
     if run.config.data.startswith("folder:") and _is_main():
         _look_at_data(run.config, run.directory / "data", namespace.pictures)
     _train(run)
     if _is_main():
         _calibrate_run(run)
         _evaluate_run(run, namespace.cost)
+        _answers_of(run, namespace.pictures)
         _export_run(run, namespace.models, namespace.examples)
 
 
@@ -115,9 +119,12 @@ def _completed(config: RunConfig) -> RunConfig:
 
 
 def _try(namespace: argparse.Namespace) -> None:
+    from portcullis_training.data import outside_specs
+    from portcullis_training.exporting.rehearsal import rehearse
     from portcullis_training.fitting.trial import trial
 
     config = _config(namespace)
+    outside_specs(config.outside)
     tried = trial(config, namespace.steps)
     _say(f"{config.name}: {config.backbone}, {tried.num_parameters / 1e6:.2f} M parameters, batch {tried.batch_size}")
     for stage in tried.stages:
@@ -125,7 +132,16 @@ def _try(namespace: argparse.Namespace) -> None:
             _say(f"  images {f'of {stage.pixels} pixels' if stage.pixels else 'in full size'}:")
         for number, step in enumerate(stage.steps, start=1):
             _say(f"  step {number}: loss {step.loss:.4f}, {step.seconds:.2f} s")
-    _say(f"the whole run of {tried.num_run_steps} steps would take {tried.run_seconds / 3600:.1f} hours here")
+    if config.frozen:
+        _say(f"  encoding all photos once: {tried.encoding_seconds / 60:.1f} minutes")
+    if _is_main():
+        _say(f"  calibrated, exported and compared with torch on a few images: {rehearse(tried, config) / 1e6:.1f} MB")
+    limit = f"; --minutes keeps it to about {config.minutes:g} minutes" if config.minutes is not None else ""
+    _say(f"the whole run of {tried.num_run_steps} steps would take {_duration(tried.run_seconds)} here{limit}")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
 
 
 def _train(run: Run) -> None:
@@ -200,6 +216,17 @@ def _say_figures(evaluation: Evaluation) -> None:
         beside = "" if own is None else f" (MMLES {own.auroc_inside_positive:.4f})"
         _say(f"  out-of-distribution {name:<20} AUROC {detection.auroc_inside_positive:.4f}{beside}, "
              f"TNR@TPR95 {detection.tnr_at_tpr95_inside_positive:.4f} (in-distribution positive)")  # fmt: skip
+
+
+def _answers(namespace: argparse.Namespace) -> None:
+    _answers_of(open_run(namespace.run), namespace.pictures)
+
+
+def _answers_of(run: Run, with_pictures: bool) -> None:
+    from portcullis_training.exporting import answers_page
+
+    page = answers_page.write_answers(run, with_pictures=with_pictures)
+    _say(f"how it answers, and what to photograph next: {page}")
 
 
 def _export(namespace: argparse.Namespace) -> None:
@@ -280,6 +307,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "fit": _fit,
     "calibrate": _calibrate,
     "evaluate": _evaluate,
+    "answers": _answers,
     "export": _export,
     "ablate": _ablate,
     "compare": _compare,

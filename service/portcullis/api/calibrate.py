@@ -56,7 +56,7 @@ def calibrate_router(context: Context) -> APIRouter:
         openapi_extra=_BODY,
     )
     async def calibrate(
-        name: Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])],
+        name: Annotated[str, Path(description="A model's name", examples=["pets"])],
         who: Annotated[str, Depends(key_name)],
         request: Request,
         response: Response,

@@ -14,7 +14,7 @@ from portcullis.drift.evidence import Detector
 from portcullis.drift.window import Window, measure
 from portcullis.schemas.drift import DriftInfo, DriftPoint, DriftReport
 
-Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
+Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 
 
 def drift_router(context: Context) -> APIRouter:

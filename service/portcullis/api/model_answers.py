@@ -33,7 +33,9 @@ class _Kept:
 
 def _read(context: Context) -> _Kept:
     tallies = {}
-    for name in list(context.registry.served):
+    for name, served in list(context.registry.served.items()):
+        for pipeline in served.pipelines.values():
+            pipeline.promises.published()  # worked out once, and not on the event loop
         with contextlib.suppress(UnknownModel):  # unloaded just now
             tallies[name] = context.registry.shadow_tally(name)
     return _Kept(context.watcher.refused(), tallies)

@@ -15,6 +15,7 @@ from portcullis.errors import BundleError
 
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.onnx"
+DEFAULT_FILE = "default"
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 
 
@@ -103,6 +104,14 @@ def names(models: Path) -> list[str]:
     if not models.is_dir():
         return []
     return sorted(path.name for path in models.iterdir() if path.is_dir() and versions(models, path.name))
+
+
+def default_name(models: Path) -> str | None:
+    """The name that answers when a request names none, where the file `default` of a models directory says one."""
+    try:
+        return (models / DEFAULT_FILE).read_text().strip() or None
+    except (OSError, UnicodeDecodeError):  # it may be a bundle of that name, or not there
+        return None
 
 
 def laid_out(models: Path, place: Path) -> Path:

@@ -5,7 +5,7 @@ those of the wrong type.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from portcullis.bundle.buckets import bucket_sizes
@@ -68,8 +68,19 @@ def session_providers(
 ) -> list[tuple[str, dict[str, str]]]:
     """What a session on one provider is made of, as onnxruntime wants it: full names, options as text."""
     made_by = {"tensorrt": _tensorrt, "cuda": _cuda, CPU: _cpu}
+    options = _of_one_session(name, options)
     parts = (CPU,) if is_simulated(name) else BEHIND[name]
     return [(NAMES[part], made_by[part](options, image, digest)) for part in parts]
+
+
+def _of_one_session(name: str, options: EngineOptions) -> EngineOptions:
+    """A limit of memory is shared evenly among the sessions; CUDA's graphs are for those of one batch size."""
+    num_sessions, limit = max(1, len(batch_sizes(name, options.max_batch))), options.gpu_memory_limit_bytes
+    return replace(
+        options,
+        gpu_memory_limit_bytes=None if limit is None else limit // num_sessions,
+        gpu_cuda_graphs=options.gpu_cuda_graphs and name in PLANS_ANEW,
+    )
 
 
 def behind(name: str) -> tuple[str, ...]:
@@ -107,11 +118,11 @@ def _cuda(options: EngineOptions, image: ImageSpec, digest: str) -> dict[str, st
         # every start, so that scores do not change with a restart.
         "cudnn_conv_algo_search": "HEURISTIC",
         "use_tf32": str(int(options.gpu_tf32)),  # the gate was calibrated in float32
-        "enable_cuda_graph": str(int(options.gpu_cuda_graphs)),
     }
+    if options.gpu_cuda_graphs:
+        settings["enable_cuda_graph"] = "1"
     if options.gpu_memory_limit_bytes is not None:
-        num_sessions = len(bucket_sizes(options.max_batch))  # each has memory of its own
-        settings["gpu_mem_limit"] = str(options.gpu_memory_limit_bytes // num_sessions)
+        settings["gpu_mem_limit"] = str(options.gpu_memory_limit_bytes)
         settings["arena_extend_strategy"] = "kSameAsRequested"  # doubling would hit the limit at half of it
     return settings
 

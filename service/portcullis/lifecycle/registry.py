@@ -55,7 +55,7 @@ class Registry:
         """Why a name is not served as wanted, while it is not."""
 
     def default_name(self) -> str | None:
-        """The model of the settings while it is served, otherwise the first by name."""
+        """The model that was asked for while it is served, otherwise the first by name."""
         if self._default_model in self.served:
             return self._default_model
         return min(self.served, default=None)

@@ -26,6 +26,7 @@ from portcullis.answering.review_queue import review_of
 from portcullis.answering.served_engine import ServedEngine
 from portcullis.api.app import build_app
 from portcullis.api.context import Context
+from portcullis.bundle import files as bundles
 from portcullis.bundle.files import Bundle
 from portcullis.drift.published import DriftReader
 from portcullis.drift.rings import RingWriter, ring_path
@@ -95,7 +96,7 @@ class Worker:
             self._shadowing,
             self._metrics,
             confirm=lambda followed: followers.confirm(assignment.slot, followed),
-            default_model=settings.default_model,
+            default_model=settings.default_model or bundles.default_name(settings.models),
         )
         self._changes = Changes(
             settings.models, settings.gate, self._registry, shared, followers, self._metrics, managed_in=settings.state

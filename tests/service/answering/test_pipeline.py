@@ -123,16 +123,14 @@ async def test_waiting_for_the_pool_is_waiting_in_the_queue(pipeline, decoding, 
 
 async def test_the_time_in_which_the_engine_runs_is_counted(pipeline, decoding, monkeypatch):
     clock = types.SimpleNamespace(now=round(time.monotonic()), monotonic=lambda: clock.now)
-    monkeypatch.setattr(
-        "portcullis.answering.pipeline.time", types.SimpleNamespace(monotonic=clock.monotonic, time=time.time)
-    )
-    run = pipeline.engine.run
+    monkeypatch.setattr("portcullis.answering.engine_here.time", clock)
+    run = pipeline.engine._engine.run
 
     def slowly(images):
         clock.now += 3
         return run(images)
 
-    monkeypatch.setattr(pipeline.engine, "run", slowly)
+    monkeypatch.setattr(pipeline.engine._engine, "run", slowly)
     decoding.may_go_on.set()
     await asyncio.gather(*await ask(pipeline, 1))
     await asyncio.gather(*await ask(pipeline, 1))

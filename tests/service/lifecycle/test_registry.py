@@ -148,12 +148,12 @@ async def test_the_engine_that_was_checked_is_the_one_that_is_swapped_in(desk, m
 
 async def test_a_checked_engine_that_is_not_wanted_is_freed(desk, monkeypatch):
     engines = []
-    monkeypatch.setattr("portcullis.lifecycle.opening.start", lambda *a: engines.append(start(*a)) or engines[-1])
+    monkeypatch.setattr("portcullis.answering.engine_here.start", lambda *a: engines.append(start(*a)) or engines[-1])
     await desk.serve(tiny={"default": 1})
     async with desk.registry.checked("tiny", 3):
-        assert engines[-1]._engine._batches is not None
+        assert engines[-1]._batches is not None
     await asyncio.gather(*desk.registry._opening._freeing)
-    assert [engine._engine._batches is None for engine in engines] == [False, True]
+    assert [engine._batches is None for engine in engines] == [False, True]
 
 
 async def test_a_bundle_of_another_name_is_not_served_under_this_one(desk, directory):
@@ -174,7 +174,7 @@ async def test_a_shadow_that_fails_or_lags_harms_no_answer(desk, monkeypatch):
         ended.set()
         raise RuntimeError("the candidate is broken")
 
-    monkeypatch.setattr(candidate.engine, "run", hang)
+    monkeypatch.setattr(candidate.engine._engine, "run", hang)
     answers = [await desk.ask() for _ in range(20)]
     assert not ended.is_set()  # all were answered while it hung
     assert answers == [(1, expected_score(1))] * 20
@@ -223,7 +223,7 @@ async def test_a_shadow_takes_a_tenth_of_the_time_at_the_most(desk, monkeypatch)
     clock = types.SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr("portcullis.lifecycle.shadowing.time", clock)
     await desk.serve(tiny={"default": 1, "shadow": Shadow(version=2, share=1.0, session=1)})
-    candidate = desk.registry.find("tiny").pipelines[2].engine
+    candidate = desk.registry.find("tiny").pipelines[2].engine._engine
     run = candidate.run
 
     def slowly(images):

@@ -70,6 +70,13 @@ examples:
 then: --data npz:data/cifar10_train.npz,data/cifar10_test.npz
 """
 
+ANSWERS_EXAMPLES = """\
+The page stays in the run's directory: mistakes, strange photos, doubtful labels, the classes that need more photos.
+examples:
+  portcullis-train {command} runs/my-photos
+  portcullis-train {command} runs/my-photos --no-pictures
+"""
+
 ONE_RUN_EXAMPLE = "example:\n  portcullis-train {command} runs/digits\n"
 
 Commands = Mapping[str, Callable[[argparse.Namespace], None]]
@@ -92,7 +99,11 @@ def build(functions: Commands) -> Parser:
     _add_cost(run)
     _add_pictures(run)
     _add_check_data(add("check-data", "look at a folder of photos before anything is trained on it", CHECK_EXAMPLES))
-    attempt = add("try", "train a few steps of a run, to see that it works and how long it would take", TRY_EXAMPLES)
+    attempt = add(
+        "try",
+        "a few steps of a run and all that follows them, to see that it works and how long it would take",
+        TRY_EXAMPLES,
+    )
     add_run_flags(attempt)
     attempt.add_argument("--steps", type=_count, default=3, metavar="N", help="how many (default: %(default)s)")
     fit = add("fit", "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n")
@@ -108,6 +119,14 @@ def build(functions: Commands) -> Parser:
     export = _add_run(add("export", "write the bundle of an evaluated run, and prove that it can be served"))
     _add_models(export)
     export.add_argument("--name", metavar="NAME", help="of the bundle (default: that of the run)")
+    answers = _add_run(
+        add(
+            "answers",
+            "show how a calibrated run answers, photo by photo, and what to photograph next",
+            ANSWERS_EXAMPLES,
+        )
+    )
+    _add_pictures(answers)
     _add_ablate(add("ablate", "tabulate what every part of the score of calibrated runs is worth", ABLATE_EXAMPLES))
     _add_compare(add("compare", "train twins that differ in their method alone, and tabulate them", COMPARE_EXAMPLES))
     _add_pack(add("pack", "write the images of a data spec as one npz file", PACK_EXAMPLES))

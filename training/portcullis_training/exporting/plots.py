@@ -17,6 +17,8 @@ from portcullis_training.measuring.metrics import (
 
 NUM_HISTOGRAM_BINS = 80
 NUM_PANEL_COLUMNS = 2
+MAX_NAMED_CLASSES = 60
+"""A confusion matrix of more classes has colours alone: names would lie upon one another."""
 INSIDE_COLOUR = "#2a6f97"
 OUTSIDE_COLOURS = ("#d1495b", "#edae49", "#7d5ba6", "#66a182", "#8d6b4f", "#4f4f4f")
 OUTER_SHARE = 0.002
@@ -68,6 +70,25 @@ def risk_coverage_curves(curves: Mapping[str, RiskCoverage], title: str) -> byte
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
+    return _png(figure)
+
+
+def confusion_matrix(counts: Indices, class_names: Sequence[str], title: str) -> bytes:
+    """Shares of the images of each class (row) that are answered with each class (column), numbers where they fit."""
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    num_classes = len(class_names)
+    side = min(14.0, 3.2 + 0.24 * num_classes)
+    figure = Figure(figsize=(side + 0.6, side), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    drawn = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(drawn, ax=axes, fraction=0.04, label="share of the class")
+    if num_classes <= MAX_NAMED_CLASSES:
+        axes.set_xticks(range(num_classes), class_names, rotation=90, fontsize=7)
+        axes.set_yticks(range(num_classes), class_names, fontsize=7)
+        for row, column in np.argwhere(counts):
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=6, color=colour)
+    axes.set(xlabel="answered", ylabel="class of the image", title=title)
     return _png(figure)
 
 

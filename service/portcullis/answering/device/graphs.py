@@ -60,6 +60,8 @@ class Graph:
         self.broken = metrics.broken_engines.labels(*model).inc
         self._count_out_of_memory = metrics.out_of_memory.labels(*model).inc
         self._say_max_batch = metrics.max_batch.set
+        if self.max_batch < max_batch:
+            self._say_max_batch(self.max_batch)
         self.watching: asyncio.Task[None] | None = None
 
     def progress(self) -> Progress:

@@ -45,7 +45,7 @@ PREFIX = "/v2"
 INFER_PATH = re.compile(rf"^{PREFIX}/models/[^/]+(/versions/[^/]+)?/infer$")
 OUTPUTS = ("probabilities", "score", "mmles", "p_value", "verdict", "reason")
 TEXTS = ("verdict", "reason")
-Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
+Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 Version = Annotated[int, Path(ge=1, le=999_999_999, description="A version", examples=[2])]
 
 
