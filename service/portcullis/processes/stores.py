@@ -17,7 +17,7 @@ from portcullis.telemetry.collectors import StoreReading
 
 logger = logging.getLogger(__name__)
 
-DATABASE_FILE = "portcullis.db"
+DATABASE_FILE = "store.db"
 
 
 @dataclass(frozen=True)

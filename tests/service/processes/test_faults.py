@@ -126,7 +126,7 @@ def test_a_database_found_damaged_at_a_start_is_moved_aside_and_the_settings_spe
     with serve(directory, tmp_path / "runtime") as service:
         assert default_of(service) == 1
         assert count_moved(service) == 1
-        assert any("moved to portcullis.db.damaged-" in line for line in service.lines)
+        assert any("moved to store.db.damaged-" in line for line in service.lines)
 
 
 def test_a_kill_at_any_moment_of_a_change_leaves_the_state_before_or_after(directory, tmp_path):

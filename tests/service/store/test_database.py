@@ -113,7 +113,7 @@ def test_a_damaged_file_is_found_at_the_start_and_moved_aside(local, damage):
     local.file.write_bytes(content)
     assert open_local(local)
     assert cursors(local) == {}
-    [aside] = local.file.parent.glob("portcullis.db.damaged-*")
+    [aside] = local.file.parent.glob("store.db.damaged-*")
     assert aside.read_bytes() == bytes(content)
 
 
