@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     """Whether TensorRT may compute in 16 bits. Refused at the start where that moves the scores too far."""
     gpu_tf32: bool = False
     """Whether a GPU may round float32 to 10 bits of mantissa: faster, and not what the gate was calibrated on."""
+    gpu_fp16: bool = False
+    """Whether CUDA computes in 16 bits (extra fp16). Refused at the start where that moves the scores too far."""
     gpu_cuda_graphs: bool = False
     """Whether CUDA records a batch of each size once and plays it back: less time to launch, one batch at a time."""
     gpu_memory_limit_bytes: int | None = Field(None, ge=1)

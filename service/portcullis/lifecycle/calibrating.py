@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from portcullis.answering.pipeline import Pipeline
-from portcullis.bundle.engine import Engine, Outputs
 from portcullis.bundle.familiar import Familiar, Picture, read_pictures
 from portcullis.bundle.files import Bundle
 from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.next_version import next_manifest, write_next
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.promises import check_fit
 from portcullis.errors import Conflict
 from portcullis.lifecycle.changes import Behind, Changes
@@ -83,6 +83,8 @@ class Calibrating:
         """Under its name only once it serves, is on record, and cannot be adopted unasked."""
 
         def check(draft: Bundle) -> None:
+            from portcullis.bundle.engine import Engine  # which loads onnxruntime: a front has no other use for it
+
             Engine(draft).self_test()
             num_images = manifest.calibration.num_images
             details = {"model": order.name, "from_version": bundle.manifest.version, "version": manifest.version}

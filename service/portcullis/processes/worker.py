@@ -110,6 +110,7 @@ class Worker:
         sys.setswitchinterval(SWITCH_SECONDS)
         await self._start()
         self._running = server = self._server()
+        server.config.load()  # whatever uvicorn imports, before anybody is told that we are ready
         gc.collect()
         gc.freeze()  # what is loaded now stays: no need to look through it again and again
         self._watch_lifeline(server)
