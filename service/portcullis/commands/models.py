@@ -31,7 +31,7 @@ all but the first two need an admin key.
 GATE_EXAMPLES = """examples:
   portcullis gate                                               the gate of the default model
   portcullis gate pets --set accept97.5 --key SECRET       reject at most 2.5 % of familiar images
-  portcullis gate pets --set accept95+right99              and be right in what passes of them
+  portcullis gate pets --set accept95+right95              and be right in what passes of them
   portcullis gate pets --threshold -2.5                    an absolute score; the key from PORTCULLIS_API_KEY
 """
 
