@@ -73,7 +73,7 @@ def training_step(
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        material = material_of(images, labels, NUM_CLASSES, fractional_regulariser=is_fractional)
+        material = material_of(images, labels, NUM_CLASSES, "fractional" if is_fractional else "none", generator)
         objective(method, classifier, material).loss.backward()
         optimizer.step()
 

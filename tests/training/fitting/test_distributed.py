@@ -16,7 +16,7 @@ from portcullis_training.recipes import RECIPES, RunConfig, make_config
 from portcullis_training.runs.directory import Run, create_run, open_run
 
 CONFIG = RECIPES["digits"].model_copy(
-    update={"epochs": 4, "batch_size": 64, "weight_averaging": 0.9, "device": "cpu", "fractional_regulariser": False}
+    update={"epochs": 4, "batch_size": 64, "weight_averaging": 0.9, "device": "cpu", "mixing": "none"}
 )
 
 
@@ -60,7 +60,7 @@ def test_two_processes_give_the_figures_of_one(tmp_path, two_processes):
 @pytest.mark.slow
 def test_two_processes_give_the_figures_of_one_with_the_fractional_regulariser(tmp_path):
     """The first step's loss, from the same weights: before batch norm has made any difference but its own."""
-    config = CONFIG.model_copy(update={"fractional_regulariser": True, "epochs": 1, "weight_averaging": None})
+    config = CONFIG.model_copy(update={"mixing": "fractional", "epochs": 1, "weight_averaging": None})
     alone = fit(create_run(tmp_path / "one", config), show_progress=False)
     run = create_run(tmp_path / "two", config)
     assert torchrun("fit", "--resume", str(run.directory)).returncode == 0
@@ -86,11 +86,11 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused():
     cpu = torch.device("cpu")
     with pytest.raises(ConfigError, match="batch_size 64 cannot be shared equally by 3"):
         Process(0, 3, cpu).batch_size(RunConfig(), 1000)
-    halves = RunConfig(batch_size=6, fractional_regulariser=True)
+    halves = RunConfig(batch_size=6, mixing="fractional")
     with pytest.raises(ConfigError, match="of both halves by 2 processes; expected a multiple of 4"):
         Process(0, 2, cpu).batch_size(halves, 1000)
     assert Process(0, 1, cpu).batch_size(halves, 1000) == 6 and Process(0, 1, cpu).batch_size(halves, 5) == 5
-    assert Process(0, 2, cpu).batch_size(RunConfig(fractional_regulariser=True), 30) == 28
+    assert Process(0, 2, cpu).batch_size(RunConfig(mixing="fractional"), 30) == 28
 
 
 def test_a_gpu_is_taken_where_there_is_one_and_missed_where_it_was_asked_for(monkeypatch):

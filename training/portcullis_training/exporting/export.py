@@ -61,6 +61,8 @@ def export(run: Run, models: Path, examples: Path | None = None) -> Bundle:
     `examples`: a folder of pictures that go along, or of such folders, one a kind, for people who try the model.
     """
     trained = open_trained(run)
+    if trained.method.export_refusal is not None:
+        raise ConfigError(f"{trained.method.name} cannot be exported: {trained.method.export_refusal}")
     calibration = load_calibration(trained)
     evaluation = load_evaluation(trained)
     classifier = copy.deepcopy(trained.classifier).cpu()  # parity is proven on the CPU, whatever trained it
@@ -128,9 +130,9 @@ def make_manifest(
         labels=trained.splits.class_names,
         image=trained.splits.image_spec,
         method=MethodInfo(
-            name=config.method,
+            name=config.variant.replace("+fractional", ""),  # which has a field of its own
             backbone=config.backbone,
-            fractional_regulariser=config.fractional_regulariser,
+            fractional_regulariser=config.is_fractional,
             score=trained.method.score_name,
             score_temperature=calibration.score_temperature,
         ),
