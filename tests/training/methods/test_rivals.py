@@ -245,7 +245,7 @@ def test_a_bounded_convolution_has_the_spectral_norm_of_its_operator(stride: int
     spectral.bound_layers(network, bound=norm / 4)
     network.eval()
     for _ in range(10):
-        spectral.settle(list(network.modules()))
+        spectral.settle(network)
     torch.testing.assert_close(layer.weight.detach(), plain / 4, rtol=1e-3, atol=0)
 
 

@@ -55,6 +55,8 @@ examples (each resumes where it stopped when given again):
   portcullis-train compare --recipe cifar10-resnet9 --epochs 6 --seeds 0,1,2 --output docs/results/short
   portcullis-train compare --recipe cifar10-resnet9 --budgets 4,8,16 --seeds 0 \\
       --variants dismax,dismax+fractional --output docs/results/budgets
+  portcullis-train compare --recipe cifar10-resnet9 --epochs 12 --table paper --near cifar100 --far tinyimagenet \\
+      --very-far svhn --output docs/results/paper
 """
 
 PACK_EXAMPLES = """\
@@ -175,10 +177,23 @@ def _add_compare(command: Parser) -> None:
     add_run_flags(command)
     command.add_argument(
         "--variants",
-        default="softmax,isomaxplus,dismax,dismax+fractional",
         metavar="LIST",
-        help="methods by commas; +fractional adds the fractional regulariser (default: %(default)s)",
+        help="by commas, each method[+fractional|+cutmix][×M] (default: softmax,isomaxplus,dismax,dismax+fractional; "
+        "with --table all that the paper has)",
     )
+    command.add_argument(
+        "--table",
+        choices=("paper", "ablation"),
+        help="the paper's table, or its ablation by score, on this data; the same command given several times at once "
+        "shares the cells",
+    )
+    for tier in ("near", "far", "very-far"):
+        command.add_argument(
+            f"--{tier}",
+            metavar="SPECS",
+            help=f"of a table: the {tier.replace('-', ' ')} out-of-distribution sets, by spaces "
+            "(default: of --outside the first is near, the last very far)",
+        )
     command.add_argument("--seeds", default="0,1,2", metavar="LIST", help="seeds by commas (default: %(default)s)")
     command.add_argument(
         "--budgets",

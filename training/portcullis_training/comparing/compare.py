@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from portcullis_training import methods
+from portcullis_training.comparing.cells import place, spread
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.provenance import current_commit, library_versions, portable_config
 from portcullis_training.fitting import checkpoint
@@ -25,6 +26,7 @@ from portcullis_training.measuring.trained import Trained, open_trained
 from portcullis_training.recipes import RunConfig, variant_name
 from portcullis_training.runs import atomic
 from portcullis_training.runs.directory import Run, create_run
+from portcullis_training.runs.exclusive import alone
 
 VARIANT = re.compile(r"(?P<method>[a-z_0-9]+?)(\+(?P<mixing>[a-z]+))?([×x](?P<members>[1-9][0-9]?))?")
 MIXING_TITLES = {"none": "", "fractional": "†", "cutmix": ", CutMix"}
@@ -114,27 +116,41 @@ def compare(
 
 
 def train_twins(
-    base: RunConfig, variants: Sequence[Variant], seeds: Sequence[int], runs: Path, say: Say
+    base: RunConfig,
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    runs: Path,
+    say: Say,
+    tell: Callable[[Comparison], None] = lambda comparison: None,
 ) -> tuple[Comparison, dict[str, Run]]:
-    """Every variant with every seed, trained and measured, and the run of each method's first seed by its title."""
+    """Every variant with every seed, trained and measured, and the run of each method's first seed by its title.
+
+    `tell` is given what there is after each of them, so that an early end loses nothing.
+    """
     if not variants or not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"expected variants and different seeds, got {[v.name for v in variants]} and {list(seeds)}")
-    runs_of_first_seed: dict[str, Run] = {}
-    twins = []
-    for seed in seeds:  # seed by seed: after the first one there is a table already
-        for variant in variants:
-            run = create_run(runs, twin_config(base, variant, seed))
-            say(f"{run.config.name}: {variant.title}, seed {seed}")
-            twins.append(_measure(run, base, variant))
-            runs_of_first_seed.setdefault(variant.title, run)
-    comparison = Comparison(
+    # Seed by seed: after the first one there is a table already.
+    cells = {
+        (variant, seed): create_run(runs, twin_config(base, variant, seed)) for seed in seeds for variant in variants
+    }
+    twins: dict[tuple[Variant, int], Twin] = {}
+    for variant, seed in spread(list(cells.items())):
+        run = cells[variant, seed]
+        say(f"{run.config.name}: {variant.title}, seed {seed}")
+        twins[variant, seed] = _measure(run, base, variant)
+        tell(_comparison(base, seeds, [twins[cell] for cell in cells if cell in twins]))
+    runs_of_first_seed = {variant.title: cells[variant, seeds[0]] for variant in variants}
+    return _comparison(base, seeds, [twins[cell] for cell in cells]), runs_of_first_seed
+
+
+def _comparison(base: RunConfig, seeds: Sequence[int], twins: Sequence[Twin]) -> Comparison:
+    return Comparison(
         config=portable_config(base),
         seeds=tuple(seeds),
         commit=current_commit(Path(__file__).parent),
         libraries=library_versions(),
         twins=tuple(twins),
     )
-    return comparison, runs_of_first_seed
 
 
 def twin_config(base: RunConfig, variant: Variant, seed: int) -> RunConfig:
@@ -168,11 +184,16 @@ def _measure(run: Run, base: RunConfig, variant: Variant) -> Twin:
 
 
 def _shared_members(run: Run, base: RunConfig, variant: Variant) -> list[Run]:
-    """Of an ensemble: the twins of its members' seeds, where all of them have one split; else it has its own."""
+    """Of an ensemble: the twins of its members' seeds, trained, where all have one split; else it has its own."""
     if variant.members == 1 or base.split_seed is None:
         return []
     single = dataclasses.replace(variant, members=1)
-    return [create_run(run.directory.parent, twin_config(base, single, seed)) for seed in member_seeds(run.config)]
+    members = [create_run(run.directory.parent, twin_config(base, single, seed)) for seed in member_seeds(run.config)]
+    for member in members:
+        with alone(place(member)):  # another process may be training it as a cell of its own
+            if not is_trained(member):
+                train(member)
+    return members
 
 
 def _evaluated(trained: Trained) -> Evaluation:

@@ -214,7 +214,8 @@ class Fitting:
         """With the weights that would be exported."""
         if self.average is None:
             return self.classifier
-        averaged: Classifier = self.average.module
+        averaged = self.average.module
+        assert isinstance(averaged, Classifier)
         return averaged
 
     def validate(self) -> None:

@@ -1,7 +1,7 @@
 """What one training step minimises: the method's loss, of images as they are or mixed.
 
-A batch first becomes the material of a step, whole images (which may have a box of another) and compound ones. The material may go through the classifier
-in parts: the losses of the parts add up to that of the whole.
+A batch first becomes the material of a step, whole images (which may have a box of another) and compound ones. The
+material may go through the classifier in parts: the losses of the parts add up to that of the whole.
 """
 
 from collections.abc import Callable, Iterator

@@ -61,8 +61,19 @@ def folded(served: ServedClassifier) -> ServedClassifier:
     copied = copy.deepcopy(served).eval()
     for module in list(copied.modules()):
         if parametrize.is_parametrized(module, "weight"):
-            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+            _fold(module)
     return copied
+
+
+def _fold(module: nn.Module) -> None:
+    """Like torch's `remove_parametrizations`, which would take the weight from the module that this is a copy of too:
+    it changes the class, and copies share it."""
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    plain = parametrize.type_before_parametrizations(module)
+    del module.parametrizations
+    module.__class__ = plain
+    module.register_parameter("weight", nn.Parameter(weight.detach()))
 
 
 def _forget_origin(model: onnx.ModelProto) -> None:

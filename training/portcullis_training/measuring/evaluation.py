@@ -119,8 +119,8 @@ def evaluate(run: Run, *, time_cost: bool = True) -> Evaluation:
         costs = {
             "inference_cost_relative_to_softmax": relative_inference_cost(trained.classifier, trained.method, image)
         }
-        if trained.method.export_refusal is None:
-            score = load_score(trained, calibration)
+        score = load_score(trained, calibration)
+        if trained.method.export_refusal is None and len(score.info.parts) > 1:  # else it is the same graph
             costs["score_cost_relative_to_own"] = relative_score_cost(trained.classifier, score, image)
         evaluation = evaluation.model_copy(update=costs)
     FIGURES.write(run, evaluation, _origins(trained))

@@ -35,8 +35,6 @@ class Network(Protocol):
 
     def eval(self) -> object: ...
 
-    def modules(self) -> Iterable[nn.Module]: ...
-
 
 class LastPass(NamedTuple):
     """What there is to set after the last step from."""

@@ -19,8 +19,8 @@ MANY_CLASSES = 100
 class SngpHead(Head):
     """φ(f)·β, and once the covariance is known, the same by √(1 + κ · variance), with the variance beside it.
 
-    φ = √(2/D) · cos(W_r f + b_r), W_r fixed. Its entries are N(0, 1/d): features have lengths of about √d, and the kernel
-    must tell them apart without calling all of them strangers to one another.
+    φ = √(2/D) · cos(W_r f + b_r), W_r fixed. Its entries are N(0, 1/d): features have lengths of about √d, and the
+    kernel must tell them apart without calling all of them strangers to one another.
     """
 
     projection: Tensor
@@ -75,7 +75,8 @@ class Sngp(Method):
     @torch.no_grad()
     def finish(self, last: LastPass) -> None:
         """The precision over all training images, for the weights that ship."""
-        spectral.settle(list(last.network.modules()))
+        assert isinstance(last.network, nn.Module)
+        spectral.settle(last.network)
         head = last.network.head
         assert isinstance(head, SngpHead)
         moments = torch.zeros_like(head.covariance)

@@ -1,4 +1,4 @@
-"""Scores from logits, or from what a head shows beside them, one function each. Every score: higher is more familiar."""
+"""Scores from logits, or from what a head shows beside them, one function each; higher is more familiar."""
 
 from collections.abc import Callable
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.grad import conv2d_input
 from torch.nn.utils import parametrize
 
 SIDE = 16
@@ -20,16 +23,13 @@ class SpectralBound(nn.Module):
     def __init__(self, layer: nn.Conv2d | nn.Linear, bound: float) -> None:
         super().__init__()
         self.bound = bound
-        self.convolution: dict[str, tuple[int, ...] | int] | None = None
+        self.geometry: tuple[Any, ...] | None = None
         shape: tuple[int, ...] = (1, layer.weight.shape[1])
         if isinstance(layer, nn.Conv2d):
-            assert not isinstance(layer.padding, str)
-            self.convolution = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation}
-            self.groups = layer.groups
+            self.geometry = (layer.stride, layer.padding, layer.dilation, layer.groups)
             shape = (1, layer.in_channels, SIDE, SIDE)
-        self.register_buffer(
-            "direction", _unit(torch.randn(shape, dtype=layer.weight.dtype, device=layer.weight.device))
-        )
+        direction = torch.randn(shape, dtype=layer.weight.dtype, device=layer.weight.device)
+        self.register_buffer("direction", _unit(direction))
 
     def forward(self, weight: Tensor) -> Tensor:
         """The weight that is used."""
@@ -40,7 +40,7 @@ class SpectralBound(nn.Module):
 
     def norm(self, weight: Tensor) -> Tensor:
         """σ(W), estimated: the length of what comes of the direction."""
-        stretched = self._apply(weight, _unit(self.direction).detach().clone())
+        stretched = self._stretched(weight, _unit(self.direction).detach().clone())
         return stretched.square().sum().clamp(min=1e-24).sqrt()
 
     def settle(self, weight: Tensor) -> None:
@@ -50,20 +50,20 @@ class SpectralBound(nn.Module):
     @torch.no_grad()
     def _turn(self, weight: Tensor, num_iterations: int) -> None:
         for _ in range(num_iterations):
-            stretched = _unit(self._apply(weight, self.direction))
-            self.direction.copy_(_unit(self._apply_transposed(weight, stretched)))
+            stretched = _unit(self._stretched(weight, self.direction))
+            self.direction.copy_(_unit(self._pulled_back(weight, stretched)))
 
-    def _apply(self, weight: Tensor, inputs: Tensor) -> Tensor:
-        if self.convolution is None:
+    def _stretched(self, weight: Tensor, inputs: Tensor) -> Tensor:
+        """W x, of the layer without its bias."""
+        if self.geometry is None:
             return inputs @ weight.T
-        return functional.conv2d(inputs, weight, groups=self.groups, **self.convolution)  # type: ignore[arg-type]
+        return functional.conv2d(inputs, weight, None, *self.geometry)
 
-    def _apply_transposed(self, weight: Tensor, outputs: Tensor) -> Tensor:
-        if self.convolution is None:
+    def _pulled_back(self, weight: Tensor, outputs: Tensor) -> Tensor:
+        """Wᵀ y, as the gradient of W x · y."""
+        if self.geometry is None:
             return outputs @ weight
-        return torch.nn.grad.conv2d_input(
-            self.direction.shape, weight, outputs, groups=self.groups, **self.convolution  # type: ignore[arg-type]
-        )  # fmt: skip
+        return conv2d_input(self.direction.shape, weight, outputs, *self.geometry)
 
 
 def bound_layers(network: nn.Module, bound: float) -> None:
@@ -73,12 +73,12 @@ def bound_layers(network: nn.Module, bound: float) -> None:
             parametrize.register_parametrization(layer, "weight", SpectralBound(layer, bound))
 
 
-def settle(modules: list[nn.Module]) -> None:
+def settle(network: nn.Module) -> None:
     """Bring the estimate of every bounded layer to its end."""
-    for module in modules:
-        if parametrize.is_parametrized(module, "weight"):
-            chain = module.parametrizations["weight"]  # type: ignore[index]
-            chain[0].settle(chain.original)
+    for module in network.modules():
+        if isinstance(module, parametrize.ParametrizationList) and isinstance(module[0], SpectralBound):
+            assert isinstance(module.original, Tensor)
+            module[0].settle(module.original)
 
 
 def _unit(vector: Tensor) -> Tensor:
