@@ -1,4 +1,4 @@
-"""The command line: run, try, fit, calibrate, evaluate, export, compare, pack, recipes. The only place that prints.
+"""The command line: run, try, fit, calibrate, evaluate, export, compare, figures, pack, recipes; all that prints.
 
 Exit codes: 0 done, 1 an error that the message explains, 130 interrupted.
 """
@@ -72,10 +72,13 @@ def _fit(namespace: argparse.Namespace) -> None:
 
 
 def _run(namespace: argparse.Namespace) -> None:
+    from portcullis_training.data.laid_out import refuse_missing
     from portcullis_training.exporting.export import check_destination
 
     check_destination(namespace.models, namespace.examples)
-    run = create_run(namespace.runs, _config(namespace), overwrite=namespace.overwrite)
+    config = _config(namespace)
+    refuse_missing(config.outside)
+    run = create_run(namespace.runs, config, overwrite=namespace.overwrite)
     if run.config.data.startswith("folder:") and _is_main():
         _look_at_data(run.config, run.directory / "data", namespace.pictures)
     _train(run)
@@ -248,6 +251,13 @@ def _tiers(namespace: argparse.Namespace, config: RunConfig) -> Tiers:
     return Tiers(**{name: tuple((specs or "").split()) for name, specs in given.items()})
 
 
+def _figures(namespace: argparse.Namespace) -> None:
+    from portcullis_training.comparing.figures import draw_figures
+
+    for path in draw_figures([open_run(directory) for directory in namespace.runs], namespace.output, namespace.places):
+        _say(f"written: {path}")
+
+
 def _pack(namespace: argparse.Namespace) -> None:
     from portcullis.bundle.manifest import ImageSpec
     from portcullis_training.data.packing import pack
@@ -287,6 +297,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "evaluate": _evaluate,
     "export": _export,
     "compare": _compare,
+    "figures": _figures,
     "pack": _pack,
     "recipes": _recipes,
 }

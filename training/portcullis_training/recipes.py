@@ -24,13 +24,13 @@ class RunConfig(BaseModel):
     name: Name = "run"
     """Name of the run directory and of the bundle."""
     data: str = "cifar10"
-    """In-distribution images: digits, cifar10, cifar100, svhn, mnist, fashion_mnist, folder:PATH, idx:PATH,
-    npz:TRAIN.npz or npz:TRAIN.npz,TEST.npz, and grey: before any of these but a folder."""
+    """In-distribution images: digits, cifar10, cifar100, svhn, mnist, fashion_mnist, tinyimagenet, folder:PATH,
+    idx:PATH, npz:TRAIN.npz or npz:TRAIN.npz,TEST.npz, and grey: before any of these but a folder."""
     class_names: tuple[str, ...] | None = None
     """Human names of the classes, by class index; by default those that come with the data."""
     outside: tuple[str, ...] = ("noise:uniform", "noise:smooth", "constant", "shuffled")
-    """Out-of-distribution (OOD) sets to be evaluated against: any data spec, noise:uniform, noise:smooth, constant,
-    shuffled."""
+    """Out-of-distribution (OOD) sets to be evaluated against: any data spec, lsun, imagenet-o, noise:uniform,
+    noise:smooth, constant, shuffled."""
     strict: bool = False
     """Stop at the first unreadable image instead of reporting it and going on."""
     seed: int = Field(0, ge=0)
@@ -278,12 +278,23 @@ RECIPES: dict[str, RunConfig] = {
     ),
     "imagenet-resnet18": RunConfig(
         name="imagenet-resnet18", data="folder:imagenet", backbone="torchvision:resnet18", epochs=90,
+        outside=("imagenet-o",),
         milestones=(1 / 3, 2 / 3), image_size=224, resize_shorter_side=256, augmentation="resized-crop-flip",
         num_workers=8,
     ),
 }  # fmt: skip
 
+_PAPERS_NETWORKS = ("resnet34", "densenet-bc-100", "wrn-28-10")
 for _data, _near in (("cifar10", "cifar100"), ("cifar100", "cifar10")):
-    for _backbone in ("resnet34", "densenet-bc-100", "wrn-28-10"):
+    for _backbone in _PAPERS_NETWORKS:
         _name = f"{_data}-{_backbone}"
-        RECIPES[_name] = RunConfig(name=_name, data=_data, backbone=_backbone, outside=(_near, "svhn", "noise:smooth"))
+        RECIPES[_name] = RunConfig(
+            name=_name, data=_data, backbone=_backbone, outside=(_near, "tinyimagenet", "lsun", "svhn"),
+            mixing="none" if _name == "cifar10-densenet-bc-100" else "fractional",  # as the paper's tables have it
+        )  # fmt: skip
+for _backbone in _PAPERS_NETWORKS:
+    _name = f"tinyimagenet-{_backbone}"
+    RECIPES[_name] = RunConfig(
+        name=_name, data="tinyimagenet", image_size=64, backbone=_backbone, epochs=90, milestones=(1 / 3, 2 / 3),
+        outside=("imagenet-o", "cifar10", "cifar100", "svhn"), num_workers=8,
+    )  # fmt: skip

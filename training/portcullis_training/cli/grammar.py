@@ -59,6 +59,11 @@ examples (each resumes where it stopped when given again):
       --very-far svhn --output docs/results/paper
 """
 
+FIGURES_EXAMPLES = """\
+example:
+  portcullis-train {command} runs/softmax runs/isomaxplus runs/dismax --output docs/results/figures
+"""
+
 PACK_EXAMPLES = """\
 examples:
   portcullis-train {command} cifar10 data/cifar10_train.npz
@@ -103,6 +108,7 @@ def build(functions: Commands) -> Parser:
     _add_cost(evaluate)
     _add_models(_add_run(add("export", "write the bundle of an evaluated run, and prove that it can be served")))
     _add_compare(add("compare", "train twins that differ in their method alone, and tabulate them", COMPARE_EXAMPLES))
+    _add_figures(add("figures", "draw loss landscapes, mean logits and a compound image of runs", FIGURES_EXAMPLES))
     _add_pack(add("pack", "write the images of a data spec as one npz file", PACK_EXAMPLES))
     recipes = add("recipes", "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")
     recipes.add_argument("name", nargs="?", help="show every field of this recipe")
@@ -127,6 +133,18 @@ def _add_models(command: Parser) -> None:
         type=Path,
         metavar="DIR",
         help="pictures, or a folder a kind, to ship in the bundle for the console",
+    )
+
+
+def _add_figures(command: Parser) -> None:
+    command.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="calibrated runs, to stand side by side")
+    command.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the figures go")
+    command.add_argument(
+        "--places",
+        type=_count,
+        default=21,
+        metavar="N",
+        help="of the landscape, along each side: N x N losses of 500 training images a run (default: %(default)s)",
     )
 
 
