@@ -42,7 +42,9 @@ def main() -> None:
     print(f"kept in {arguments.out}")
 
 
-def measure(chosen: list[str], backbone: str, image_size: int, batch_size: int, max_seconds: float) -> dict[str, object]:
+def measure(
+    chosen: list[str], backbone: str, image_size: int, batch_size: int, max_seconds: float
+) -> dict[str, object]:
     """Every method against SoftMax; SoftMax against itself shows what the measurement is worth."""
     theirs = training_step("softmax", False, backbone, image_size, batch_size)
     ratios = {}

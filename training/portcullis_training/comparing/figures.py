@@ -73,7 +73,7 @@ def surfaces(found: Landscapes) -> bytes:
     for number, (title, (places, losses)) in enumerate(found.items(), start=1):
         axes = figure.add_subplot(1, len(found), number, projection="3d")
         across, along = np.meshgrid(places, places)
-        axes.plot_surface(across, along, np.log10(losses + 1e-6), cmap="viridis", linewidth=0)  # type: ignore[attr-defined]
+        axes.plot_surface(across, along, np.log10(losses + 1e-6), cmap="viridis", linewidth=0)
         axes.set(title=title, zlim=(levels[0], levels[-1]))
     return plots.png(figure)
 

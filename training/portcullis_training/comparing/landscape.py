@@ -45,9 +45,8 @@ def landscape(
     classifier.eval()
     try:
         for row, column in np.ndindex(losses.shape):
-            _move(
-                classifier, start, {name: places[row] * first[name] + places[column] * second[name] for name in first}
-            )
+            down, across = float(places[row]), float(places[column])
+            _move(classifier, start, {name: down * first[name] + across * second[name] for name in first})
             losses[row, column] = method.loss(classifier(floats), labels).item()
     finally:
         _move(classifier, start, {})
