@@ -55,7 +55,7 @@ COPY service/ service/
 COPY training/ training/
 RUN --mount=type=cache,target=/root/.cache/pip \
     python3 -m venv /opt/portcullis \
-    && /opt/portcullis/bin/python -m pip install -c constraints.txt '.[gpu,training]' \
+    && /opt/portcullis/bin/python -m pip install -c constraints.txt '.[gpu,training,photos]' \
     && groupadd --gid 10001 portcullis \
     && useradd --uid 10001 --gid portcullis --no-log-init --create-home portcullis \
     && install -d -o portcullis -g portcullis /workspace

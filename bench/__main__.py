@@ -43,7 +43,7 @@ def measure(directory: Path, seconds: float, rounds: int, num_requests: int) -> 
         size: raw_engine.images_per_second(bundle, size, here.environments, seconds / 4) for size in here.batches
     }
     best = max(by_batch, key=by_batch.__getitem__)
-    found = [_round(directory, bundle, body, here, best, seconds) for _ in range(rounds)]
+    found = [one_round(directory, bundle, body, here, best, seconds) for _ in range(rounds)]
     return {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "cores": cores,
@@ -54,15 +54,16 @@ def measure(directory: Path, seconds: float, rounds: int, num_requests: int) -> 
         "raw_by_batch": by_batch,
         "best_batch": best,
         "rounds": found,
-        "median": _medians(found),
+        "median": medians(found),
         "overload": _overload(directory, body, here.connections[-1], seconds),
         "bookkeeping": _bookkeeping(bundle, found, cores),
         "memory": _memory(directory, body, num_requests),
-        "start_seconds": _start_seconds(directory),
+        "start_seconds": start_seconds(directory),
     }
 
 
-def _round(directory: Path, bundle: Path, body: Path, here: Machine, best: int, seconds: float) -> dict[str, float]:
+def one_round(directory: Path, bundle: Path, body: Path, here: Machine, best: int, seconds: float) -> dict[str, float]:
+    """The raw engine and the service at every load, once."""
     row = {
         "raw_batch_1": raw_engine.images_per_second(bundle, 1, here.environments, seconds),
         "raw_best_batch": raw_engine.images_per_second(bundle, best, here.environments, seconds),
@@ -126,7 +127,8 @@ def _memory(directory: Path, body: Path, num_requests: int) -> dict[str, float]:
     return {"requests": answered, "resident_before": before, "resident_after": after, "growth": after / before - 1}
 
 
-def _start_seconds(directory: Path) -> float:
+def start_seconds(directory: Path) -> float:
+    """From the command to the first ready line, the median of three."""
     times = []
     for _ in range(3):
         started = time.monotonic()
@@ -135,7 +137,8 @@ def _start_seconds(directory: Path) -> float:
     return statistics.median(times)
 
 
-def _medians(rows: list[dict[str, float]]) -> dict[str, float]:
+def medians(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of each figure over all rounds."""
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
 
 

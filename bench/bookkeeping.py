@@ -25,10 +25,12 @@ async def _measure(bundle_directory: Path, directory: Path) -> None:
     import numpy as np
 
     from portcullis.answering.admission import Limits
+    from portcullis.answering.engine_here import EngineHere
     from portcullis.answering.job import Job
-    from portcullis.answering.pipeline import Load, Pipeline
+    from portcullis.answering.pipeline import Pipeline
     from portcullis.answering.prediction import FullRow
     from portcullis.answering.preparing import PreparingPool
+    from portcullis.answering.served_engine import Load
     from portcullis.bundle.engine import Engine
     from portcullis.bundle.files import load_bundle
     from portcullis.drift.rings import RingWriter
@@ -40,7 +42,7 @@ async def _measure(bundle_directory: Path, directory: Path) -> None:
     bundle, metrics = load_bundle(bundle_directory), Metrics()
     load = Load(Limits(1, 1, 1.0), 10_000, 10_000)
     pipeline = Pipeline(
-        bundle, Engine(bundle), load, PreparingPool(1), metrics, RingWriter(directory / "scores-0.ring")
+        bundle, EngineHere(Engine(bundle)), load, PreparingPool(1), metrics, RingWriter(directory / "scores-0.ring")
     )
     chosen = pipeline.promises.gate("accept95")
     log, answered = RequestLog(100, "json", io.StringIO()), metrics.http_requests.labels("/v1/predict", "POST", "200")

@@ -28,6 +28,8 @@ def portcullis(models: Path, *flags: str) -> Iterator[tuple[str, subprocess.Pope
         finally:
             process.terminate()
             process.wait(30)
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def children(process: subprocess.Popen[str]) -> list[int]:

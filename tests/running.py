@@ -12,7 +12,7 @@ from pathlib import Path
 
 READY = re.compile(r"is ready on (https?://\S+)")
 ADMIN_KEY = "test-admin-secret"
-START_SECONDS = 60
+START_SECONDS = 180  # of a busy machine; a service that fails ends, and that is seen at once
 
 
 class RunningService:
@@ -57,9 +57,17 @@ class RunningService:
         self._found.put(None)
 
     def workers(self) -> list[int]:
-        """Process ids of the workers that live now."""
+        """Process ids of the workers that live now, engine processes among them."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [int(child) for child in children]
+
+    def engines(self) -> list[int]:
+        """Those of them that are engine processes."""
+        return [pid for pid in self.workers() if "portcullis.processes.engine" in _command(pid)]
+
+    def fronts(self) -> list[int]:
+        """Those of them that answer clients."""
+        return [pid for pid in self.workers() if "portcullis.processes.worker" in _command(pid)]
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 30) -> int:
         """Send a signal and wait for the end."""
@@ -77,3 +85,7 @@ class RunningService:
             self.process.kill()
             self.process.wait()
         self._reader.join(10)
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()

@@ -203,6 +203,14 @@ class EngineError(ServiceError):
     code = "engine_failure"
 
 
+class OutOfDeviceMemory(EngineError):
+    """A batch did not fit into the memory of the device; a smaller one may."""
+
+
+class DeviceLost(EngineError):
+    """The device answers this process no more, whatever it is asked; another process may find it again."""
+
+
 class ProviderUnavailable(EngineError):
     """An execution provider does not start on this machine; the message says which and why."""
 

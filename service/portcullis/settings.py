@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     serve: Names = ()
     """Models to serve, comma-separated, as name or name@version to pin; empty: the newest version of every name."""
     default_model: str | None = None
-    """Model that answers when a request names none; empty: the first of those served, by name."""
+    """Model that answers when a request names none; empty: that of the file `default` in models, or the first."""
     gate: str = "accept95"
     """Gate at the start: accept95, accept95:by-class, accept95+right99, right99, mmles:accept95 or a score."""
     allow_request_gate: bool = True
@@ -65,13 +65,13 @@ class Settings(BaseSettings):
 
     # -- processes and engine ----------------------------------------------------------------------------------------
     workers: AutoCount = 0
-    """Worker processes; auto: one a core on CPU, one a device on GPU."""
+    """Worker processes; auto: one a core. Each has an engine on CPU; on GPU they share an engine process a device."""
     providers: Names = ("auto",)
     """Execution providers, of tensorrt, cuda, cpu: the first that starts is used. auto: cuda, then cpu."""
     allow_fallback: bool = False
     """Whether the CPU may stand in where no provider that is asked for by name starts."""
     device_ids: Annotated[Names, BeforeValidator(_as_texts)] = ()
-    """GPUs to use, one worker each in turn, as nvidia-smi counts them or by UUID (GPU-…, MIG-…); empty: all."""
+    """GPUs to use, one engine process each, as nvidia-smi counts them or by UUID (GPU-…, MIG-…); empty: all."""
     engine_threads: int = Field(1, ge=1)
     """Threads of one engine on the CPU."""
     tensorrt_cache: Path | None = None
@@ -80,22 +80,24 @@ class Settings(BaseSettings):
     """Whether TensorRT may compute in 16 bits. Refused at the start where that moves the scores too far."""
     gpu_tf32: bool = False
     """Whether a GPU may round float32 to 10 bits of mantissa: faster, and not what the gate was calibrated on."""
+    gpu_cuda_graphs: bool = False
+    """Whether CUDA records a batch of each size once and plays it back: less time to launch, one batch at a time."""
     gpu_memory_limit_bytes: int | None = Field(None, ge=1)
-    """Memory that one engine may take on its GPU."""
+    """Memory that one engine may take on its GPU, shared evenly among its batch sizes."""
 
     # -- batching and load -------------------------------------------------------------------------------------------
     max_batch: AutoCount = 0
     """Images in one engine run at the most; auto: 8 on CPU, 64 on GPU."""
     queue_capacity: int = Field(128, ge=1)
-    """Images allowed to wait in one worker; beyond this, 503."""
+    """Images allowed to wait in one worker, on GPU before one device; beyond this, 503."""
     overload_wait_seconds: float = Field(0.004, gt=0)
     """While more is offered than can be served, a request must fill up the next batch or wait no longer than this."""
     deadline_seconds: float = Field(10.0, gt=0)
     """Time from the last byte of a request to its answer; then 504, and the work is dropped."""
     decode_threads: AutoCount = 0
-    """Threads that decode images too large to decode on the engine's own thread; auto: 1 on CPU, 4 on GPU."""
-    inline_decode_bytes: int | None = Field(None, ge=0)
-    """Bodies up to this size are decoded on the engine's own thread; empty: 65536 on CPU, 0 on GPU."""
+    """Threads of one worker that decode images too large for inline_decode_bytes; auto: 1."""
+    inline_decode_bytes: int = Field(65536, ge=0)
+    """Larger bodies are decoded by threads beside; so are those of more than 65,536 pixels on GPU."""
     drain_seconds: float = Field(0.5, ge=0)
     """Time after SIGTERM in which requests that still arrive are answered, while /readyz says not ready."""
     grace_seconds: float = Field(20.0, gt=0)
@@ -105,7 +107,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(10 * 1024 * 1024, ge=1)
     """Bytes of one image at the most."""
     max_batch_bytes: int = Field(64 * 1024 * 1024, ge=1)
-    """Bytes of one body of /v1/predict/batch or of /v2 infer at the most."""
+    """Bytes of one body of /v1/predict/batch, of /v2 infer or of images to calibrate on at the most."""
     max_batch_files: int = Field(64, ge=1)
     """Files in one batch request at the most."""
     max_pixels: int = Field(50_000_000, ge=1)

@@ -23,7 +23,7 @@ FLAGS = [  # as root there is no sandbox to be had; the rest keeps the browser f
 ]
 DESKTOP = (1280, 900)
 PHONE = (375, 780)
-TIMEOUT_MS = 30_000  # how long to wait for what should come; only a failure takes that long
+TIMEOUT_MS = 120_000  # how long to wait for what should come, on a busy machine too; only a failure takes that long
 
 
 @dataclass

@@ -73,3 +73,28 @@ def test_models_lists_the_promises_and_review_offers_the_candidates(open_console
     tile = console.page.locator(".review-item", has_text="reject: unsure").first
     tile.wait_for()
     assert tile.get_by_role("group", name="Likely labels").get_by_role("button").count() >= 1
+
+
+def test_a_person_calibrates_on_a_folder_and_lets_the_next_version_answer(open_console, service, tmp_path):
+    images, labels = tiny.familiar(30, seed=5)
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = tmp_path / "mine" / tiny.LABELS[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(encode(image))
+    console = open_console("models", url=service.url)
+    page, outcome = console.page, console.page.locator(".sheet", has_text="Calibrate where it runs").locator(".outcome")
+    page.get_by_role("button", name="Calibrate", exact=True).click()
+    console.give_key()
+    outcome.get_by_text("takes 19 labelled images that were drawn by chance").wait_for()
+    page.get_by_label("Folder of familiar images").set_input_files(tmp_path / "mine")
+    page.get_by_label("its sub-folders are named after the labels").check()
+    page.get_by_role("button", name="Calibrate", exact=True).click()
+    outcome.get_by_text("tiny v2 is written, calibrated on 30 images.").wait_for()
+    said = outcome.inner_text()
+    assert "familiar (in-distribution) images only" in said
+    assert "accept95: rejects at most 5 % of familiar images" in said
+    assert "accept99 needs at least 99 calibration images" in said
+    assert httpx.get(f"{service.url}/v1/models/tiny").json()["default_version"] == 1
+    outcome.get_by_role("button", name="Let v2 answer").click()
+    outcome.get_by_text("tiny v2 answers now. Every worker has followed.").wait_for()
+    assert httpx.get(f"{service.url}/v1/models/tiny").json()["default_version"] == 2

@@ -59,6 +59,8 @@ def test_on_a_gpu_the_device_and_the_decoding_decide(tmp_path):
     targets = pod_metrics(resources["HorizontalPodAutoscaler"])
     assert targets.keys() == {"portcullis_engine_utilisation", "portcullis_decode_wait_seconds"} <= MADE.keys()
     assert 0.5 < targets["portcullis_engine_utilisation"] < 0.9, "1 is all that a device can do"
+    cores = [metric["resource"]["name"] for metric in resources["HorizontalPodAutoscaler"]["spec"]["metrics"][2:]]
+    assert cores == ["cpu"], "small pictures are decoded with no wait that could be seen"
     assert "replicas" not in resources["Deployment"]["spec"], "the autoscaler owns the number"
 
 
@@ -71,7 +73,8 @@ def test_keda_asks_for_what_the_recording_rules_write(tmp_path):
     scaled = resources["ScaledObject"]["spec"]
     assert scaled["scaleTargetRef"]["name"] == resources["Deployment"]["metadata"]["name"]
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    for trigger in scaled["triggers"]:
+    assert [trigger["type"] for trigger in scaled["triggers"]] == ["prometheus", "prometheus", "cpu"]
+    for trigger in scaled["triggers"][:2]:
         assert set(re.findall(r"portcullis:[\w:]+", trigger["metadata"]["query"])) <= recorded
         assert trigger["metricType"] == "AverageValue"
         assert trigger["metadata"]["query"].startswith("sum("), "KEDA divides by the number of pods"

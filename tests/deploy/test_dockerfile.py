@@ -76,7 +76,7 @@ def test_make_serve_installs_what_the_images_do():
 
 def test_training_is_installed_with_the_pins_of_the_tests():
     (install,) = STAGES["training"].all("RUN")
-    assert "pip install -c constraints.txt '.[gpu,training]'" in install
+    assert "pip install -c constraints.txt '.[gpu,training,photos]'" in install
 
 
 def test_a_gpu_image_needs_nothing_but_the_driver_of_its_host():

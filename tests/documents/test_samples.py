@@ -89,7 +89,7 @@ def test_a_service_has_as_many_series_as_the_capacity_page_predicts(service):
         return sum(not line.startswith("#") for line in lines) if is_whole else None
 
     assert eventually(counted) == pytest.approx(predicted, rel=0.1)
-    assert f"some {predicted} for the two bundles that ship" in page
+    assert f"some {predicted} for the three bundles that ship" in page
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The command line: run, try, fit, calibrate, evaluate, export, compare, figures, pack, recipes; all that prints.
+"""The command line: a function for every command, from `run` to `recipes`. The only place that prints.
 
 Exit codes: 0 done, 1 an error that the message explains, 130 interrupted.
 """
@@ -19,7 +19,7 @@ from portcullis.errors import PortcullisError
 from portcullis_training.cli import flags, grammar, host
 from portcullis_training.errors import ConfigError
 from portcullis_training.recipes import RECIPES, RunConfig, make_config
-from portcullis_training.runs.directory import Run, create_run, open_run
+from portcullis_training.runs.directory import Run, create_run, measured_against, open_run
 
 if TYPE_CHECKING:
     from portcullis_training.comparing.paper_page import Tiers
@@ -72,12 +72,12 @@ def _fit(namespace: argparse.Namespace) -> None:
 
 
 def _run(namespace: argparse.Namespace) -> None:
-    from portcullis_training.data.laid_out import refuse_missing
+    from portcullis_training.data import outside_specs
     from portcullis_training.exporting.export import check_destination
 
     check_destination(namespace.models, namespace.examples)
     config = _config(namespace)
-    refuse_missing(config.outside)
+    outside_specs(config.outside)
     run = create_run(namespace.runs, config, overwrite=namespace.overwrite)
     if run.config.data.startswith("folder:") and _is_main():
         _look_at_data(run.config, run.directory / "data", namespace.pictures)
@@ -85,6 +85,7 @@ def _run(namespace: argparse.Namespace) -> None:
     if _is_main():
         _calibrate_run(run)
         _evaluate_run(run, namespace.cost)
+        _answers_of(run, namespace.pictures)
         _export_run(run, namespace.models, namespace.examples)
 
 
@@ -122,9 +123,12 @@ def _completed(config: RunConfig) -> RunConfig:
 
 
 def _try(namespace: argparse.Namespace) -> None:
+    from portcullis_training.data import outside_specs
+    from portcullis_training.exporting.rehearsal import rehearse
     from portcullis_training.fitting.trial import trial
 
     config = _config(namespace)
+    outside_specs(config.outside)
     tried = trial(config, namespace.steps)
     _say(f"{config.name}: {config.backbone}, {tried.num_parameters / 1e6:.2f} M parameters, batch {tried.batch_size}")
     for stage in tried.stages:
@@ -132,7 +136,16 @@ def _try(namespace: argparse.Namespace) -> None:
             _say(f"  images {f'of {stage.pixels} pixels' if stage.pixels else 'in full size'}:")
         for number, step in enumerate(stage.steps, start=1):
             _say(f"  step {number}: loss {step.loss:.4f}, {step.seconds:.2f} s")
-    _say(f"the whole run of {tried.num_run_steps} steps would take {tried.run_seconds / 3600:.1f} hours here")
+    if config.frozen:
+        _say(f"  encoding all photos once: {tried.encoding_seconds / 60:.1f} minutes")
+    if _is_main():
+        _say(f"  calibrated, exported and compared with torch on a few images: {rehearse(tried, config) / 1e6:.1f} MB")
+    limit = f"; --minutes keeps it to about {config.minutes:g} minutes" if config.minutes is not None else ""
+    _say(f"the whole run of {tried.num_run_steps} steps would take {_duration(tried.run_seconds)} here{limit}")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
 
 
 def _train(run: Run) -> None:
@@ -171,11 +184,18 @@ def _calibrate_run(run: Run) -> None:
 
 
 def _evaluate(namespace: argparse.Namespace) -> None:
+    run = _open_against(namespace.run, namespace.outside)
     if namespace.bundle is not None:
-        _evaluate_bundle(open_run(namespace.run), namespace.bundle)
+        _evaluate_bundle(run, namespace.bundle)
         return
-    _evaluate_run(open_run(namespace.run), namespace.cost)
+    _evaluate_run(run, namespace.cost)
     _say(f"next: portcullis-train export {namespace.run}")
+
+
+def _open_against(directory: Path, outside: str | None) -> Run:
+    """A run, measured against its own outside sets or those that are given."""
+    run = open_run(directory)
+    return run if outside is None else measured_against(run, tuple(outside.split()))
 
 
 def _evaluate_run(run: Run, time_cost: bool) -> None:
@@ -202,16 +222,36 @@ def _say_figures(evaluation: Evaluation) -> None:
              f"TNR@TPR95 {detection.tnr_at_tpr95_inside_positive:.4f} (in-distribution positive)")  # fmt: skip
 
 
+def _answers(namespace: argparse.Namespace) -> None:
+    _answers_of(open_run(namespace.run), namespace.pictures)
+
+
+def _answers_of(run: Run, with_pictures: bool) -> None:
+    from portcullis_training.exporting import answers_page
+
+    page = answers_page.write_answers(run, with_pictures=with_pictures)
+    _say(f"how it answers, and what to photograph next: {page}")
+
+
 def _export(namespace: argparse.Namespace) -> None:
-    _export_run(open_run(namespace.run), namespace.models, namespace.examples)
+    _export_run(open_run(namespace.run), namespace.models, namespace.examples, namespace.name)
 
 
-def _export_run(run: Run, models: Path, examples: Path | None) -> None:
+def _export_run(run: Run, models: Path, examples: Path | None, name: str | None = None) -> None:
     from portcullis_training.exporting.export import export
 
-    bundle = export(run, models, examples)
+    bundle = export(run, models, examples, name)
     _say(f"exported {bundle.path}; its card is {bundle.path / 'report.md'}")
     _say(f"next: portcullis serve --models {models}")
+
+
+def _ablate(namespace: argparse.Namespace) -> None:
+    from portcullis_training.comparing import ablation_page
+    from portcullis_training.comparing.ablation import ablate
+
+    runs = [_open_against(directory, namespace.outside) for directory in namespace.runs]
+    ablate(runs, namespace.output, _say, with_knn=namespace.knn)
+    _say(f"written: {namespace.output / ablation_page.PAGE_FILE}")
 
 
 def _compare(namespace: argparse.Namespace) -> None:
@@ -295,7 +335,9 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "fit": _fit,
     "calibrate": _calibrate,
     "evaluate": _evaluate,
+    "answers": _answers,
     "export": _export,
+    "ablate": _ablate,
     "compare": _compare,
     "figures": _figures,
     "pack": _pack,

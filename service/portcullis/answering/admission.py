@@ -54,15 +54,17 @@ class PoolLine(NamedTuple):
 class Admission:
     """Counts offers against what is served."""
 
-    def __init__(self, limits: Limits, now: float) -> None:
+    def __init__(self, limits: Limits, now: float, num_sharing: int = 1) -> None:
         self._limits = limits
+        self._flood = limits.queue_capacity / num_sharing
+        """Excess that makes a flood; of offers that come in so many places each sees its part."""
         self._time = BatchTime()
         self._excess, self._at = 0.0, now
 
     def offer(self, line: Line, now: float, pool: PoolLine | None = None, deadline: float = math.inf) -> bool:
         """Count one offer; whether it may join those that wait. `pool` is given for one that must be prepared there."""
         self._fade(now)
-        self._excess = min(self._excess + 1, MAX_EXCESS * self._limits.queue_capacity)
+        self._excess = min(self._excess + 1, MAX_EXCESS * self._flood)
         is_full = line.num_waiting >= self._limits.queue_capacity
         return not (is_full or self._is_too_long(line, pool, now) or self._is_too_late(line, pool, now, deadline))
 
@@ -81,7 +83,7 @@ class Admission:
 
     def _is_too_long(self, line: Line, pool: PoolLine | None, now: float) -> bool:
         """In a flood: whether one more would neither be answered soon nor keep the engine, or a thread, from idling."""
-        if self._excess <= self._limits.queue_capacity:
+        if self._excess <= self._flood:
             return False
         limit, wait = self._limits.overload_wait_seconds, self._wait(line, now)
         if wait > limit and line.num_waiting >= self._time.least_worthwhile(self._limits.max_batch):

@@ -21,8 +21,8 @@ from portcullis.answering.admission import Admission, Limits, Line, PoolLine
 from portcullis.answering.engine_watch import Progress
 from portcullis.answering.job import Item, Job, Prepared, Row
 from portcullis.answering.preparing import PreparingPool
+from portcullis.answering.sweeping import sweep
 from portcullis.errors import (
-    DeadlineExceeded,
     EngineError,
     Overloaded,
     ServiceError,
@@ -31,7 +31,6 @@ from portcullis.errors import (
 
 logger = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 0.05
 NICENESS = 10
 
 Outcome = tuple[Job[Item, Prepared, Row], Row | BaseException]
@@ -67,7 +66,7 @@ class Batcher(Generic[Item, Prepared, Row]):
         self._is_abandoned = False
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
-        self._sweeper = self._loop.create_task(self._sweep())
+        self._sweeper = self._loop.create_task(sweep(self._pending, on_drop))
 
     @property
     def depth(self) -> int:
@@ -230,16 +229,6 @@ class Batcher(Generic[Item, Prepared, Row]):
                 job.future.set_exception(outcome)
             else:
                 job.future.set_result(outcome)
-
-    async def _sweep(self) -> None:
-        """Answer 504 in time even where the engine hangs."""
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            now = time.monotonic()
-            for job in [job for job in self._pending if now > job.deadline]:
-                if not job.future.done():
-                    self._on_drop("deadline")
-                    job.future.set_exception(DeadlineExceeded("no answer within the deadline"))
 
 
 def _step_back() -> None:

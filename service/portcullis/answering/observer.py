@@ -6,8 +6,10 @@ from portcullis.answering.job import DROP_REASONS
 from portcullis.answering.prediction import Prediction
 from portcullis.bundle.gate import Gate, Reason, Verdict, p_value
 from portcullis.bundle.manifest import Manifest
-from portcullis.drift.rings import RingWriter, model_key
+from portcullis.drift.rings import ACCEPTED, STRANGER, UNSURE, RingWriter, model_key
 from portcullis.telemetry.instruments import STAGES, Metrics, observer
+
+_OUTCOMES = {None: ACCEPTED, Reason.STRANGER: STRANGER, Reason.UNSURE: UNSURE}
 
 
 class Observer:
@@ -57,8 +59,7 @@ class Observer:
         self._queue(prediction.queue_seconds)
         self._inference(prediction.inference_seconds)
         self._total(total_seconds)
-        is_rejected = prediction.verdict is Verdict.REJECT
-        self._ring.append(self._key, time.time(), score, strangeness, row.class_index, is_rejected)
+        self._ring.append(self._key, time.time(), score, strangeness, row.class_index, _OUTCOMES[prediction.reason])
 
     def drop(self, reason: str) -> None:
         self._shed[reason].inc()

@@ -75,12 +75,13 @@ class ReviewQueue(NoReview):
 
         `candidates` are asked for only then: the labels that a person should look at first.
         """
-        if not self._is_on or (answer["verdict"] != Verdict.REJECT and self._chance() >= self._accept_sample):
+        is_sampled = self._chance() < self._accept_sample  # drawn whatever the verdict: an honest sample of all images
+        if not self._is_on or not (is_sampled or answer["verdict"] == Verdict.REJECT):
             return
         with self._wake:
             room = MAX_WAITING_BYTES - self._waiting_bytes
             if len(self._waiting) < MAX_WAITING_ITEMS and len(payload) <= min(room, self._max_payload_bytes):
-                self._waiting.append((payload, answer | {"candidates": candidates()}))
+                self._waiting.append((payload, answer | {"candidates": candidates(), "is_sampled": is_sampled}))
                 self._waiting_bytes += len(payload)
                 self._wake.notify()
                 return

@@ -11,11 +11,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from portcullis import __version__
+from portcullis.api.calibrate import CALIBRATE_PATH, calibrate_router
 from portcullis.api.console.routes import console_router
 from portcullis.api.context import Context
 from portcullis.api.cors import Cors
 from portcullis.api.documents import (
     ADMIN_ERRORS,
+    CALIBRATE_ERRORS,
     READ_ERRORS,
     REVIEW_ERRORS,
     add_docs,
@@ -66,6 +68,7 @@ def build_app(context: Context) -> Front:
     app.include_router(drift_router(context), responses=READ_ERRORS)
     app.include_router(open_inference_router(context))
     app.include_router(model_changes_router(context), responses=ADMIN_ERRORS)
+    app.include_router(calibrate_router(context), responses=CALIBRATE_ERRORS)
     app.include_router(reference_router(context), responses=READ_ERRORS)
     app.include_router(console_router())
     app.include_router(review_router(context), responses=REVIEW_ERRORS)
@@ -79,8 +82,12 @@ def build_app(context: Context) -> Front:
 
 def _body_limit(context: Context) -> Callable[[str], int]:
     """Bytes that the body of a route may have, by its path; bare routes know their own."""
-    max_tensor_bytes = context.settings.max_batch_bytes
-    return lambda path: max_tensor_bytes if INFER_PATH.match(path) else MAX_CONTROL_BYTES
+    max_images_bytes = context.settings.max_batch_bytes
+
+    def limit(path: str) -> int:
+        return max_images_bytes if INFER_PATH.match(path) or CALIBRATE_PATH.match(path) else MAX_CONTROL_BYTES
+
+    return limit
 
 
 class _BareRoute(APIRoute):

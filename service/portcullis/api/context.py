@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from portcullis.answering.review_queue import NoReview
 from portcullis.drift.published import DriftReader
+from portcullis.errors import Unavailable
 from portcullis.http.keys import Access
+from portcullis.lifecycle.calibrating import Calibrating
 from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.registry import Registry
 from portcullis.lifecycle.watcher import Watcher
@@ -24,6 +26,7 @@ class Context:
     registry: Registry
     store: StateStore
     changes: Changes
+    calibrating: Calibrating
     watcher: Watcher
     drift: DriftReader
     access: Access
@@ -34,3 +37,8 @@ class Context:
     review: NoReview = field(default_factory=NoReview)
     """The review queue, or what stands in its place when it is off."""
     tracing: Tracing | None = None
+
+    def check_ready(self) -> None:
+        """Raise Unavailable while nobody can be answered, with the reason."""
+        if not self.is_ready():
+            raise Unavailable(self.registry.absence or "not ready: starting or draining")

@@ -27,6 +27,8 @@ from portcullis.errors import (
     Unauthorized,
     UnknownModel,
     UnknownReviewItem,
+    UnknownVersion,
+    UnsupportedMediaType,
 )
 from portcullis.schemas.answers import ErrorAnswer
 
@@ -130,6 +132,20 @@ ADMIN_ERRORS = errors(
     BundleError,
     Conflict,
     StateNotWritten,
+)
+CALIBRATE_ERRORS = errors(
+    Unauthorized,
+    Forbidden,
+    UnknownModel,
+    UnknownVersion,
+    BadRequest,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+    InvalidParameter,
+    BundleError,
+    Conflict,
+    StateNotWritten,
+    ReviewFailure,
 )
 REVIEW_ERRORS = errors(
     Unauthorized, Forbidden, UnknownReviewItem, BadRequest, PayloadTooLarge, InvalidParameter, ReviewFailure

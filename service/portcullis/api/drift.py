@@ -14,7 +14,7 @@ from portcullis.drift.evidence import Detector
 from portcullis.drift.window import Window, measure
 from portcullis.schemas.drift import DriftInfo, DriftPoint, DriftReport
 
-Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
+Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 
 
 def drift_router(context: Context) -> APIRouter:
@@ -39,7 +39,7 @@ def drift_router(context: Context) -> APIRouter:
 
 def _nothing_yet(manifest: Manifest, gate: Gate, alarm_images: int) -> DriftReport:
     empty = np.empty(0, np.float32)
-    window = Window(empty, empty, np.empty(0, np.uint16), np.empty(0, np.bool_))
+    window = Window(empty, empty, np.empty(0, np.uint16), np.empty(0, np.uint8))
     return measure(window, manifest, gate.calibration, Detector(gate.calibration, alarm_images))
 
 

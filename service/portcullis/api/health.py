@@ -5,7 +5,6 @@ import asyncio
 from fastapi import APIRouter, Response
 
 from portcullis.api.context import Context
-from portcullis.errors import Unavailable
 from portcullis.schemas.answers import Health, Readiness
 from portcullis.telemetry.instruments import CONTENT_TYPE
 
@@ -19,8 +18,7 @@ def health_router(context: Context) -> APIRouter:
 
     @router.get("/readyz", summary="Whether this worker is loaded, warm and not draining")
     async def readyz() -> Readiness:
-        if not context.is_ready():
-            raise Unavailable("not ready: starting or draining")
+        context.check_ready()
         running = context.registry.options
         return Readiness(status="ready", provider=running.providers[0], is_fallback=bool(running.refusals))
 

@@ -33,7 +33,9 @@ class _Kept:
 
 def _read(context: Context) -> _Kept:
     tallies = {}
-    for name in list(context.registry.served):
+    for name, served in list(context.registry.served.items()):
+        for pipeline in served.pipelines.values():
+            pipeline.promises.published()  # worked out once, and not on the event loop
         with contextlib.suppress(UnknownModel):  # unloaded just now
             tallies[name] = context.registry.shadow_tally(name)
     return _Kept(context.watcher.refused(), tallies)
@@ -147,6 +149,8 @@ def _version_info(served: Served, version: int) -> VersionInfo:
         providers_asked=list(pipeline.engine.asked),
         provider_refusals=list(pipeline.engine.refusals),
         device_shift=DeviceShift(
-            score=pipeline.engine.score_shift, rejected_share=pipeline.moved_share(served.gates[version])
+            score=pipeline.engine.shifts.score,
+            rejected_share=pipeline.moved_share(served.gates[version]),
+            by_gate={gate.text: pipeline.moved_share(gate) for gate in pipeline.promises.published()},
         ),
     )

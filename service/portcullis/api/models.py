@@ -27,7 +27,7 @@ from portcullis.schemas.models import (
     WorkerBehind,
 )
 
-Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
+Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 Version = Annotated[int, Path(ge=1, le=999_999_999, description="A version", examples=[2])]
 Who = Annotated[str, Depends(key_name)]
 

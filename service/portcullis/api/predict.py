@@ -31,7 +31,6 @@ from portcullis.errors import (
     Forbidden,
     InvalidParameter,
     ServiceError,
-    Unavailable,
 )
 
 BATCH_PARAMETERS = frozenset({"model", "version", "top_k", "operating_point", "threshold", "explain", "set"})
@@ -106,8 +105,7 @@ class PredictRoute:
     def _admit(self, scope: Scope) -> Asked:
         if not self._context.access.is_open:
             self._context.access.check_predict(secret(scope))
-        if not self._context.is_ready():
-            raise Unavailable("the service is starting or stopping")
+        self._context.check_ready()
         asked = Asked(self._context, scope, self.parameters)
         asked.pipeline.refuse_if_flooded()
         return asked

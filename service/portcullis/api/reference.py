@@ -34,7 +34,7 @@ IMAGE_TYPES = {
 }
 CACHING = {"cache-control": "private, max-age=300"}
 
-Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
+Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 Version = Annotated[int | None, Query(ge=1, description="Version; without it, the model's default version")]
 FilePath = Annotated[str, Path(description="A file of the bundle", examples=["plots/reliability.png"])]
 _IMAGE: dict[int | str, dict[str, Any]] = {

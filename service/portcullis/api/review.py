@@ -24,7 +24,7 @@ from portcullis.store.review_items import MEDIA_TYPES, ReviewStore
 
 Identifier = Annotated[str, Path(description="An item's id", examples=["6f1d0c2b9a7e4f35"])]
 Verdict = Literal["accept", "reject"]
-LIST_PARAMETERS = frozenset({"model", "label", "verdict", "state", "limit", "cursor"})
+LIST_PARAMETERS = frozenset({"model", "label", "verdict", "state", "sampled", "limit", "cursor"})
 _IMAGES: dict[int | str, dict[str, Any]] = {
     200: {"content": {media_type: {} for media_type in sorted(set(MEDIA_TYPES.values()))}}
 }
@@ -49,11 +49,12 @@ def review_router(context: Context) -> APIRouter:
         label: Annotated[str | None, Query(description="What the service answered")] = None,
         verdict: Verdict | None = None,
         state: State | None = None,
+        sampled: Annotated[bool | None, Query(description="Whether drawn by chance, whatever the verdict")] = None,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
     ) -> ReviewPage:
         query(request.scope, LIST_PARAMETERS)  # refuses what is unknown: a typing error must not list everything
-        wanted = {"model": model, "label": label, "verdict": verdict, "state": state}
+        wanted = {"model": model, "label": label, "verdict": verdict, "state": state, "is_sampled": sampled}
         page = await asyncio.to_thread(kept.page, wanted, limit, _position(cursor))
         following = _cursor(page.next_position) if page.next_position else None
         return ReviewPage(items=[_item(row) for row in page.rows], num_items=page.num_items, next_cursor=following)

@@ -15,6 +15,7 @@ from portcullis.errors import BundleError
 
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.onnx"
+DEFAULT_FILE = "default"
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 
 
@@ -64,11 +65,12 @@ def write_bundle(
     target = models / manifest.name / str(manifest.version)
     if target.exists():
         raise BundleError(f"bundle {manifest.name}/{manifest.version} exists already, and a version is immutable")
-    folders = _make_folders(target.parent)
     digests = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
     manifest = manifest.model_copy(update={"files": digests})
-    draft = Path(tempfile.mkdtemp(prefix=f".{manifest.version}-", dir=target.parent))
+    draft: Path | None = None
     try:
+        folders = _make_folders(target.parent)
+        draft = Path(tempfile.mkdtemp(prefix=f".{manifest.version}-", dir=target.parent))
         for file, content in files.items():
             _write_durably(draft / file, content)
         _write_durably(draft / MANIFEST_FILE, (manifest.model_dump_json(indent=1) + "\n").encode())
@@ -78,7 +80,8 @@ def write_bundle(
         draft.rename(target)
         _sync_names(*folders)
     except BaseException as error:
-        shutil.rmtree(draft, ignore_errors=True)
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             raise BundleError(f"cannot write bundle {manifest.name}/{manifest.version}: {reason}") from error
@@ -101,6 +104,14 @@ def names(models: Path) -> list[str]:
     if not models.is_dir():
         return []
     return sorted(path.name for path in models.iterdir() if path.is_dir() and versions(models, path.name))
+
+
+def default_name(models: Path) -> str | None:
+    """The name that answers when a request names none, where the file `default` of a models directory says one."""
+    try:
+        return (models / DEFAULT_FILE).read_text().strip() or None
+    except (OSError, UnicodeDecodeError):  # it may be a bundle of that name, or not there
+        return None
 
 
 def laid_out(models: Path, place: Path) -> Path:

@@ -3,7 +3,7 @@
 With n calibration scores of held-out inside images, `p(s) = (1 + #{c <= s}) / (n + 1)`. For an image exchangeable
 with them P(p <= alpha) <= alpha, so rejecting at p <= alpha rejects at most a share alpha of familiar images, by
 proof. p <= alpha is the same as s < c_(k), the k-th smallest score, k = floor(alpha (n + 1)). With the calibration
-images of the predicted class alone the same holds within that class. `choice.py` makes gates of what people write.
+images of the predicted class alone the same holds within that class. `promises.py` makes gates of what people write.
 """
 
 import bisect
@@ -79,6 +79,8 @@ class Gate:
     right: RightPoint | None = None
     min_probability: float = 0.0
     """Answers below it are rejected as unsure."""
+    probabilities: tuple[float, ...] = ()
+    """Of the calibration images' answers, rising, where the probability has a say."""
     stranger_share: float = 0.0
     """Share of familiar images turned away by their score: promised by a name, counted for a bare threshold."""
     rejected_share: float = 0.0

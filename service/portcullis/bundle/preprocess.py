@@ -4,6 +4,7 @@ Evaluation and the service share these functions, so that a model meets in produ
 """
 
 import io
+import math
 import struct
 import zlib
 from typing import TYPE_CHECKING
@@ -29,9 +30,11 @@ _RESAMPLING = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 _PNG_START = struct.Struct(">8sI4sIIBBBBB")  # signature, length and kind of the first chunk, size, how it is coded
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")
 _PNG_PLAIN = (8, 2, 0, 0, 0)  # 8 bits, RGB, the only compression and filter there are, not interlaced
 _PNG_WITHOUT_EFFECT = frozenset({b"IHDR", b"IEND", b"pHYs", b"gAMA", b"sRGB", b"cHRM", b"tIME"})
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ORIENTATION_KEYS = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 Image.MAX_IMAGE_PIXELS = None  # our own limit is checked from the header, by name and with a typed error
@@ -76,7 +79,7 @@ def plain_png(payload: bytes, max_pixels: int) -> Image.Image | None:
     if len(payload) < _PNG_START.size:
         return None
     signature, _, _, width, height, *coding = _PNG_START.unpack_from(payload)
-    if signature != b"\x89PNG\r\n\x1a\n" or tuple(coding) != _PNG_PLAIN or not 0 < width * height <= max_pixels:
+    if signature != _PNG_SIGNATURE or tuple(coding) != _PNG_PLAIN or not 0 < width * height <= max_pixels:
         return None
     parts, position = [], 8
     while position + 12 <= len(payload):
@@ -93,6 +96,25 @@ def plain_png(payload: bytes, max_pixels: int) -> Image.Image | None:
         return Image.frombytes("RGB", (width, height), b"".join(parts), "zip", "RGB")
     except Exception:
         return None
+
+
+def announced_pixels(payload: bytes) -> float:
+    """How many pixels a PNG or a JPEG says that it has, before it is opened; without end where it does not say."""
+    if payload[:8] == _PNG_SIGNATURE and len(payload) >= _PNG_START.size:
+        return int.from_bytes(payload[16:20], "big") * int.from_bytes(payload[20:24], "big")
+    return _announced_by_jpeg(payload) if payload[:2] == b"\xff\xd8" else math.inf
+
+
+def _announced_by_jpeg(payload: bytes) -> float:
+    """From segment to segment, as far as the one that begins the frame."""
+    position = 2
+    while position + 9 <= len(payload) and payload[position] == 0xFF:
+        marker, length = payload[position + 1], int.from_bytes(payload[position + 2 : position + 4], "big")
+        if marker in _JPEG_FRAMES:
+            height, width = payload[position + 5 : position + 7], payload[position + 7 : position + 9]
+            return int.from_bytes(height, "big") * int.from_bytes(width, "big") or math.inf
+        position += 2 + length
+    return math.inf
 
 
 def prepare(pixels: Pixels, spec: "ImageSpec") -> Pixels:

@@ -4,6 +4,7 @@ What is derived is derived once and kept, since a request may bring a gate of it
 """
 
 import bisect
+import contextlib
 import functools
 import math
 import re
@@ -68,6 +69,19 @@ class Promises:
                 continue
         return tuple(point for point in points if point is not None)
 
+    def published(self) -> list[Gate]:
+        """Gates that the manifest names: operating points, by class and on the method's own score too; promises."""
+        points = [point.name for point in self._manifest.operating_points]
+        own = self._manifest.method.score
+        texts = [*points, *(f"{name}:{BY_CLASS}" for name in self.by_class)]
+        texts += [f"{own}:{name}" for name in points if own != self._manifest.score_name]
+        texts += ["+".join(filter(None, (point.gate, point.name))) for point in self._manifest.promises]
+        gates = []
+        for text in texts:
+            with contextlib.suppress(UnknownOperatingPoint):  # too many images to keep a row of each
+                gates.append(self.gate(text))
+        return gates
+
     @functools.cached_property
     def by_class(self) -> dict[str, tuple[float, ...]]:
         """Thresholds of each class at the published operating points that can be promised by class."""
@@ -106,6 +120,7 @@ class Promises:
             by_class=by_class,
             right=point,
             min_probability=point.min_probability if point is not None else 0.0,
+            probabilities=self._probabilities if point is not None else (),
             stranger_share=share,
             rejected_share=1 - point.coverage if point is not None else share,
         )
@@ -205,6 +220,10 @@ class Promises:
                 f"a set of {text} needs at least {needed} calibration images; this bundle has {len(ordered)}"
             )
         return ordered[rank - 1]
+
+    @functools.cached_property
+    def _probabilities(self) -> tuple[float, ...]:
+        return tuple(sorted(self._rows("a promise to be right").probabilities))
 
     @functools.cached_property
     def _true_probabilities(self) -> Sequence[float]:

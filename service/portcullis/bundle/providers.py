@@ -5,10 +5,12 @@ those of the wrong type.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from portcullis.bundle.buckets import bucket_sizes
 from portcullis.bundle.manifest import ImageSpec
+from portcullis.bundle.simulated import is_simulated
 from portcullis.errors import EngineError
 
 AUTO = "auto"
@@ -25,6 +27,8 @@ LIBRARIES = {  # what onnxruntime opens when a provider is first used
 NUM_SELF_TEST_IMAGES = 4
 BEHIND = {"tensorrt": ("tensorrt", "cuda", CPU), "cuda": ("cuda", CPU), CPU: (CPU,)}
 """Who runs the nodes that a provider cannot: the next one, on the same device, and the CPU at the last."""
+PLANS_ANEW = ("cuda",)
+"""Providers that plan for one batch size, and again for the next: cuDNN keeps one plan a convolution."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class EngineOptions:
     """The largest batch that will come; TensorRT plans for it."""
     gpu_memory_limit_bytes: int | None = None
     gpu_tf32: bool = False
+    gpu_cuda_graphs: bool = False
     tensorrt_fp16: bool = False
     tensorrt_cache: Path | None = None
     asked: tuple[str, ...] = ()
@@ -52,7 +57,7 @@ def order(options: EngineOptions, has_gpu_build: bool) -> tuple[str, ...]:
     """The providers to try, one after another. TensorRT only by name: it builds for minutes before it answers."""
     if options.providers == (AUTO,):
         return ("cuda", CPU) if has_gpu_build else (CPU,)
-    unknown = [name for name in options.providers if name not in NAMES]
+    unknown = [name for name in options.providers if name not in NAMES and not is_simulated(name)]
     if unknown or not options.providers:
         raise EngineError(f"unknown provider {', '.join(unknown) or '(none)'}; there are: {AUTO}, {', '.join(NAMES)}")
     return tuple(dict.fromkeys([*options.providers, *([CPU] if options.allow_fallback else [])]))
@@ -63,7 +68,29 @@ def session_providers(
 ) -> list[tuple[str, dict[str, str]]]:
     """What a session on one provider is made of, as onnxruntime wants it: full names, options as text."""
     made_by = {"tensorrt": _tensorrt, "cuda": _cuda, CPU: _cpu}
-    return [(NAMES[part], made_by[part](options, image, digest)) for part in BEHIND[name]]
+    options = _of_one_session(name, options)
+    parts = (CPU,) if is_simulated(name) else BEHIND[name]
+    return [(NAMES[part], made_by[part](options, image, digest)) for part in parts]
+
+
+def _of_one_session(name: str, options: EngineOptions) -> EngineOptions:
+    """A limit of memory is shared evenly among the sessions; CUDA's graphs are for those of one batch size."""
+    num_sessions, limit = max(1, len(batch_sizes(name, options.max_batch))), options.gpu_memory_limit_bytes
+    return replace(
+        options,
+        gpu_memory_limit_bytes=None if limit is None else limit // num_sessions,
+        gpu_cuda_graphs=options.gpu_cuda_graphs and name in PLANS_ANEW,
+    )
+
+
+def behind(name: str) -> tuple[str, ...]:
+    """The provider and those behind it, by their short names."""
+    return (name,) if is_simulated(name) else BEHIND[name]
+
+
+def batch_sizes(name: str, max_batch: int) -> tuple[int, ...]:
+    """Sizes that have a session of their own on this provider; none where one session takes any."""
+    return bucket_sizes(max_batch) if name in PLANS_ANEW or is_simulated(name) else ()
 
 
 def tensorrt_directory(options: EngineOptions, digest: str) -> Path | None:
@@ -92,6 +119,8 @@ def _cuda(options: EngineOptions, image: ImageSpec, digest: str) -> dict[str, st
         "cudnn_conv_algo_search": "HEURISTIC",
         "use_tf32": str(int(options.gpu_tf32)),  # the gate was calibrated in float32
     }
+    if options.gpu_cuda_graphs:
+        settings["enable_cuda_graph"] = "1"
     if options.gpu_memory_limit_bytes is not None:
         settings["gpu_mem_limit"] = str(options.gpu_memory_limit_bytes)
         settings["arena_extend_strategy"] = "kSameAsRequested"  # doubling would hit the limit at half of it

@@ -12,8 +12,9 @@ import io
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 os.putenv("ORT_DISABLE_TELEMETRY", "1")  # read when onnxruntime loads: a server reports its usage to nobody
 
@@ -22,6 +23,7 @@ import onnxruntime
 from portcullis.bundle import devices
 from portcullis.bundle.files import MODEL_FILE, Bundle
 from portcullis.bundle.providers import CPU, LIBRARIES, NAMES, EngineOptions, session_providers, tensorrt_directory
+from portcullis.bundle.simulated import SimulatedSession, costs_of, is_simulated
 from portcullis.errors import BundleError, ProviderUnavailable
 
 logger = logging.getLogger(__name__)
@@ -37,8 +39,11 @@ def has_gpu_build() -> bool:
     return NAMES["cuda"] in onnxruntime.get_available_providers()
 
 
-def open_session(bundle: Bundle, provider: str, options: EngineOptions) -> "onnxruntime.InferenceSession":
+def open_session(bundle: Bundle, provider: str, options: EngineOptions) -> Any:
     """A session on exactly this provider, with the CPU behind it for nodes that it cannot run."""
+    if is_simulated(provider):
+        costs = costs_of(provider)
+        return SimulatedSession(open_session(bundle, CPU, options), costs)
     graph = bundle.read(MODEL_FILE)
     if provider != CPU:
         _check_machine(provider)
@@ -62,6 +67,11 @@ def open_session(bundle: Bundle, provider: str, options: EngineOptions) -> "onnx
         )
     session._model_bytes = None  # it would keep the file beside the weights, for a fallback that is not used here
     return session
+
+
+def device_value(shape: Sequence[int], element_type: Any, device: str) -> "onnxruntime.OrtValue":
+    """Memory on a device (`cuda`, or `cpu`) that inputs and outputs can be bound to."""
+    return onnxruntime.OrtValue.ortvalue_from_shape_and_type(shape, element_type, device)
 
 
 def reason_of(error: BaseException) -> str:

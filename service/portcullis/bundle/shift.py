@@ -8,6 +8,8 @@ d <= c_(k) - c_(k-m) takes away at most m where scores rise. What is tolerated i
 
 import bisect
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from portcullis.bundle.gate import DEFAULT_OPERATING_POINT, Gate, alpha_of
 from portcullis.bundle.manifest import CalibrationScores
@@ -16,6 +18,20 @@ MAX_MOVED_SHARE = 0.005
 """Of familiar images, by how much the rejected share of accept95 may move: from 5 % to 4.5 or 5.5 %."""
 MIN_MOVED_IMAGES = 3
 """Of a small calibration set: two neighbours may lie arbitrarily close together, four seldom do."""
+
+MIN_SPREAD = 1e-3
+"""Of p (1 − p): nearer to 0 or 1 a probability is rounded so coarsely that its odds say nothing."""
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """By how much answers differ on this device from those of the export, at the most, by the self-test."""
+
+    score: float = 0.0
+    parts: tuple[float, ...] = ()
+    """Of each part of the score."""
+    log_odds: float = 0.0
+    """Of the answered class: a probability p moves by p (1 − p) times as much."""
 
 
 def tolerated(calibration: CalibrationScores) -> float:
@@ -32,22 +48,33 @@ def max_moved_share(calibration: CalibrationScores) -> float:
     return _moved_images(len(calibration.scores)) / len(calibration.scores)
 
 
-def moved_share(gate: Gate, shift: float) -> float:
-    """By how much the share of familiar images below its thresholds moves, at the most, where all scores shift so far.
+def moved_share(gate: Gate, shifts: Shifts) -> float:
+    """By how much the share of familiar images that a gate rejects moves, at the most, where all answers shift so far.
 
-    `shift` is that of the graph's own score. A gate on another score is said not to move: the engine refuses parts
-    that differ from those of the export, but measures no shift of each.
+    Of the score that it compares, be it the graph's own or a part; and of the probability, where that has a say too.
     """
-    if gate.column is not None:
-        return 0.0
+    moved = _moved_strangers(gate, shifts.score if gate.column is None else shifts.parts[gate.column])
+    if gate.right is not None:
+        near = shifts.log_odds * spread(gate.min_probability)
+        moved += _moved(gate.min_probability, near, gate.probabilities)
+    return min(moved, 1.0)
+
+
+def spread(probability: float) -> float:
+    """By how much a probability moves where its log-odds move by one."""
+    return max(probability * (1 - probability), MIN_SPREAD)
+
+
+def _moved_strangers(gate: Gate, shift: float) -> float:
     if gate.by_class is None:
-        return _moved(gate.threshold, shift, gate.calibration)
-    of_classes = [(one.calibration.num_images, _moved(one.threshold, shift, one.calibration)) for one in gate.by_class]
+        return _moved(gate.threshold, shift, gate.calibration.scores)
+    of_classes = [
+        (one.calibration.num_images, _moved(one.threshold, shift, one.calibration.scores)) for one in gate.by_class
+    ]
     return sum(num * moved for num, moved in of_classes) / sum(num for num, _ in of_classes)
 
 
-def _moved(threshold: float, shift: float, calibration: CalibrationScores) -> float:
-    scores = calibration.scores
+def _moved(threshold: float, shift: float, scores: Sequence[float]) -> float:
     below = bisect.bisect_left(scores, threshold)
     rise = bisect.bisect_left(scores, threshold + shift) - below
     fall = below - bisect.bisect_left(scores, threshold - shift)
@@ -68,7 +95,7 @@ def near_the_threshold(difference: float, score: float, calibration: Calibration
 
 def default_moved_share(shift: float, calibration: CalibrationScores) -> float:
     """The same at the threshold of accept95, published or not."""
-    return _moved(calibration.scores[_position(calibration)], shift, calibration)
+    return _moved(calibration.scores[_position(calibration)], shift, calibration.scores)
 
 
 def _position(calibration: CalibrationScores) -> int:

@@ -21,7 +21,7 @@ from portcullis.schemas.answers import (
 from portcullis.schemas.changes import GateChanged, ModelChanged
 from portcullis.schemas.drift import DriftInfo
 from portcullis.schemas.gates import GateInfo
-from portcullis.schemas.models import ScanResult, Unloaded
+from portcullis.schemas.models import Calibrated, ScanResult, Unloaded
 from portcullis.schemas.review import ReviewItem, ReviewPage
 
 T = TypeVar("T")
@@ -52,6 +52,8 @@ class Filter(TypedDict, total=False):
     label: str
     verdict: Literal["accept", "reject"]
     state: Literal["open", "labelled", "dismissed"]
+    sampled: bool
+    """Whether it was drawn by chance, whatever its verdict."""
     limit: int
     cursor: str
 
@@ -149,6 +151,13 @@ def rescan() -> Call[ScanResult]:
 
 def load(name: str, version: int) -> Call[ModelChanged]:
     return Call("POST", f"/v1/models/{_segment(name)}/versions/{version}", as_model(ModelChanged))
+
+
+def calibrate(name: str, version: int | None, activate: bool) -> Call[Calibrated]:
+    given = {"version": version, "activate": activate or None}
+    chosen = {key: value for key, value in given.items() if value is not None}
+    path = f"/v1/models/{_segment(name)}/calibrate"
+    return Call("POST", path, as_model(Calibrated), query=chosen, can_repeat=False)
 
 
 def unload(name: str) -> Call[Unloaded]:

@@ -30,7 +30,7 @@ from portcullis.schemas.answers import (
 from portcullis.schemas.changes import GateChanged, ModelChanged
 from portcullis.schemas.drift import DriftInfo
 from portcullis.schemas.gates import GateInfo
-from portcullis.schemas.models import ScanResult, Unloaded
+from portcullis.schemas.models import Calibrated, ScanResult, Unloaded
 from portcullis.schemas.review import ReviewItem, ReviewPage
 
 T = TypeVar("T")
@@ -115,6 +115,10 @@ class Client:
     def rescan(self) -> ScanResult:
         """Look for newer versions in the models directory and adopt them."""
         return self._call(calls.rescan())
+
+    def calibrate(self, name: str, *, version: int | None = None, activate: bool = False) -> Calibrated:
+        """Calibrate the gate on labelled images of the review queue, as its next version."""
+        return self._call(calls.calibrate(name, version, activate))
 
     def start_shadow(self, name: str, version: int, share: float) -> ModelChanged:
         """Show a candidate version a share of the traffic; its answers are compared, never returned."""

@@ -18,21 +18,21 @@ HEADER = ("model", "version", "role", "labels", "accuracy", "gate", "threshold",
 MODELS_EXAMPLES = """examples:
   portcullis models                                   what is served
   portcullis models --json | jq .versions[].figures   everything that is known of it
-  portcullis models load cifar10-whitened 3           serve version 3 beside the default
-  portcullis models shadow cifar10-whitened 3 0.1     show it a tenth of the traffic, unseen
-  portcullis models promote cifar10-whitened          let the shadow answer from now on
-  portcullis models drop cifar10-whitened             or forget it
-  portcullis models swap cifar10-whitened 2           back to version 2, and stay there
-  portcullis models unload cifar10-whitened 3         stop serving a version
+  portcullis models load pets 2                       serve version 2 beside the default
+  portcullis models shadow pets 2 0.1                 show it a tenth of the traffic, unseen
+  portcullis models promote pets                      let the shadow answer from now on
+  portcullis models drop pets                         or forget it
+  portcullis models swap pets 1                       back to version 1, and stay there
+  portcullis models unload pets 2                     stop serving a version
   portcullis models rescan                            look for new bundles now
 
 all but the first two need an admin key.
 """
 GATE_EXAMPLES = """examples:
-  portcullis gate                                          the gate of the default model
-  portcullis gate cifar10-whitened --set accept97.5 --key SECRET   reject at most 2.5 % of familiar images
-  portcullis gate cifar10-whitened --set accept95+right99          and be right in what passes of them
-  portcullis gate cifar10-whitened --threshold -14.2       an absolute score; the key from PORTCULLIS_API_KEY
+  portcullis gate                                               the gate of the default model
+  portcullis gate pets --set accept97.5 --key SECRET       reject at most 2.5 % of familiar images
+  portcullis gate pets --set accept95+right99              and be right in what passes of them
+  portcullis gate pets --threshold -2.5                    an absolute score; the key from PORTCULLIS_API_KEY
 """
 
 

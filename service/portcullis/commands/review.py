@@ -14,7 +14,6 @@ from portcullis.errors import PortcullisError
 from portcullis.schemas.review import ReviewItem, State
 
 HEADER = ("id", "created", "model", "answer", "p-value", "verdict", "seen", "state")
-DEFAULT_IMAGE_SIZE = 32
 MIN_TRAINING_IMAGES = 40
 """Fewer cannot be held out four ways and leave each label something to be learned from."""
 EXAMPLES = """examples:
@@ -23,7 +22,7 @@ EXAMPLES = """examples:
   portcullis review label 6f1d0c2b9a7e4f35 cat            say what it is
   portcullis review dismiss 6f1d0c2b9a7e4f35              of no use
   portcullis review export new-images/                    labelled ones, a folder a label
-  portcullis-train run --recipe digits --data folder:new-images/ --name mine    train on them, as `export` says
+  portcullis-train run --recipe photos --data folder:new-images/ --name mine    train on them, as `export` says
 
 all of it needs an admin key (--key or PORTCULLIS_API_KEY) and a service started with --review-enabled.
 """
@@ -125,27 +124,12 @@ def _export(client: Client, arguments: argparse.Namespace) -> None:
     except OSError as error:
         raise PortcullisError(f"cannot write to {arguments.directory}: {error.strerror}") from None
     print_table(("label", "images"), [(label, str(count)) for label, count in sorted(counts.items())])
-    print(_next_step(arguments.directory, counts, _image_size(client, arguments.model)))
+    print(_next_step(arguments.directory, counts))
 
 
-def _image_size(client: Client, name: str | None) -> int:
-    """Pixels a side of the largest images that the model sees, or any model where none is named."""
-    models = [model for model in client.models() if name in (None, model.name)]
-    return max((v.image.height for model in models for v in model.versions), default=DEFAULT_IMAGE_SIZE)
-
-
-def _next_step(directory: Path, counts: dict[str, int], image_size: int) -> str:
-    """The command that trains on the export; a recipe's own split sizes would ask for more images than there are."""
-    num_images = sum(counts.values())
-    if len(counts) < 2 or num_images < MIN_TRAINING_IMAGES:
+def _next_step(directory: Path, counts: dict[str, int]) -> str:
+    """The command that trains on the export."""
+    if len(counts) < 2 or sum(counts.values()) < MIN_TRAINING_IMAGES:
         return f"to train on them, label at least {MIN_TRAINING_IMAGES} images of two labels or more"
-    flags = {
-        "recipe": "digits",
-        "data": shlex.quote(f"folder:{directory}"),
-        "name": "reviewed",
-        "image-size": image_size,
-        "validation-size": num_images // 10,
-        "calibration-size": num_images // 4,
-        "test-size": num_images // 10,
-    }
-    return "train on them with: portcullis-train run " + " ".join(f"--{name} {value}" for name, value in flags.items())
+    data = shlex.quote(f"folder:{directory}")
+    return f"train on them with: portcullis-train run --recipe photos --data {data} --name reviewed"

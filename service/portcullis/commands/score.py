@@ -25,7 +25,7 @@ EXAMPLES = """examples:
   portcullis score photos/ --out scores.csv                        by the service on 127.0.0.1:8000
   portcullis score photos/ --out scores.csv                        again: only what has no row yet
   portcullis score photos/ --out scores.parquet --concurrency 32   Parquet needs the extra `parquet`
-  portcullis score photos/ --out scores.csv --bundle models/cifar10-whitened/2   without a service
+  portcullis score photos/ --out scores.csv --bundle models/pets/1       without a service
 
 A broken file becomes a row with its error. Stop with Ctrl-C; the same command goes on where it stopped.
 """

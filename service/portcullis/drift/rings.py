@@ -21,13 +21,15 @@ DEFAULT_CAPACITY = 65_536
 MAX_CAPACITY = 16 * 1024 * 1024
 MAGIC = b"PCRING\x00\x01"  # the last byte is the version of the layout
 _HEADER = struct.Struct("<8sQ48x")  # magic, capacity
-_PAYLOAD = struct.Struct("<QQdffHB5x")  # sequence, model key, seconds, score, p-value, class index, rejected
+_PAYLOAD = struct.Struct("<QQdffHB5x")  # sequence, model key, seconds, score, p-value, class index, outcome
 _WORDS = struct.Struct("<5Q")  # the same bytes as numbers
 _CHECK = struct.Struct("<Q")
 _SALT = 0x9E3779B97F4A7C15  # a record of zeros must not check
+ACCEPTED, STRANGER, UNSURE = range(3)
+"""What became of an image: accepted, or rejected by one rule or the other."""
 RECORD = np.dtype(
     {
-        "names": ["sequence", "model_key", "time", "score", "p_value", "class_index", "rejected", "check"],
+        "names": ["sequence", "model_key", "time", "score", "p_value", "class_index", "outcome", "check"],
         "formats": ["<u8", "<u8", "<f8", "<f4", "<f4", "<u2", "<u1", "<u8"],
         "offsets": [0, 8, 16, 24, 28, 32, 34, 40],
         "itemsize": 48,
@@ -68,12 +70,12 @@ class RingWriter:
             self._memory, self.is_shared = mmap.mmap(-1, _num_bytes(capacity)), False
 
     def append(
-        self, model_key: int, time_seconds: float, score: float, p_value: float, class_index: int, is_rejected: bool
+        self, model_key: int, time_seconds: float, score: float, p_value: float, class_index: int, outcome: int
     ) -> None:
         """Record one answer; `time_seconds` is the wall clock's, which processes share."""
         sequence = self._sequence + 1
         try:
-            payload = _PAYLOAD.pack(sequence, model_key, time_seconds, score, p_value, class_index, is_rejected)
+            payload = _PAYLOAD.pack(sequence, model_key, time_seconds, score, p_value, class_index, outcome)
         except (struct.error, OverflowError):
             self.num_dropped += 1
             return

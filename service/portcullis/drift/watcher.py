@@ -61,13 +61,13 @@ class _Tracked:
 
     def take(self, records: NDArray[np.void], window_size: int) -> None:
         self.detector.update(records["p_value"])
-        self.num_rejected += int(np.count_nonzero(records["rejected"]))
+        self.num_rejected += int(np.count_nonzero(records["outcome"]))
         self.scores = histogram.plus(self.scores, records["score"])
         self.recent = np.concatenate([self.recent, records])[-window_size:]
 
     def report(self) -> DriftReport:
         recent = self.recent
-        window = Window(recent["score"], recent["p_value"], recent["class_index"], recent["rejected"] != 0)
+        window = Window(recent["score"], recent["p_value"], recent["class_index"], recent["outcome"])
         return measure(window, self.manifest, self.gate.calibration, self.detector)
 
 

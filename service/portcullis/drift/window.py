@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from portcullis.bundle.gate import P_VALUE_BUCKETS
 from portcullis.bundle.manifest import CalibrationScores, Manifest
 from portcullis.drift.evidence import Detector
+from portcullis.drift.rings import ACCEPTED, UNSURE
 from portcullis.schemas.drift import DriftReport
 
 SCORE_QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -28,7 +29,8 @@ class Window:
     scores: NDArray[np.float32]
     p_values: NDArray[np.float32]
     class_indices: NDArray[np.uint16]
-    rejected: NDArray[np.bool_]
+    outcomes: NDArray[np.uint8]
+    """ACCEPTED, STRANGER or UNSURE."""
 
     @property
     def num_images(self) -> int:
@@ -39,7 +41,8 @@ def measure(window: Window, manifest: Manifest, calibration: CalibrationScores, 
     """Everything about the window and the evidence at this moment; `calibration` is of the score that gates."""
     mix = class_mix(window.class_indices, len(manifest.labels))
     shares = p_value_shares(window.p_values)
-    num_rejected = int(window.rejected.sum())
+    num_rejected = int(np.count_nonzero(window.outcomes != ACCEPTED))
+    num_unsure = int(np.count_nonzero(window.outcomes == UNSURE))
     return DriftReport(
         num_images=window.num_images,
         evidence_log10=detector.evidence_log10,
@@ -56,6 +59,7 @@ def measure(window: Window, manifest: Manifest, calibration: CalibrationScores, 
         class_mix_distance=None if mix is None else total_variation(mix, manifest.class_mix),
         p_value_shares=shares,
         score_quantiles=score_quantiles(window.scores),
+        unsure_ratio=num_unsure / window.num_images if window.num_images else None,
     )
 
 

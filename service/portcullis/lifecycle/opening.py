@@ -12,10 +12,9 @@ from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from portcullis.bundle.engine import Engine, start
+from portcullis.answering.served_engine import ServedEngine
 from portcullis.bundle.files import Bundle, load_bundle
 from portcullis.bundle.manifest import Manifest
-from portcullis.bundle.providers import EngineOptions
 from portcullis.errors import BundleError, ServiceError
 
 logger = logging.getLogger(__name__)
@@ -23,24 +22,26 @@ logger = logging.getLogger(__name__)
 NUM_THREADS = 4
 
 Key = tuple[str, int]
-Validated = tuple[Bundle, Engine]
+Validated = tuple[Bundle, ServedEngine]
+OpenEngine = Callable[[Bundle], ServedEngine]
+"""Opens the engine of a bundle, in this process or another; keeps the calling thread."""
 
 
-def validate(path: Path, options: EngineOptions) -> Validated:
+def validate(path: Path, open_engine: OpenEngine) -> Validated:
     """Load, check and warm up a bundle; whatever is wrong with it is a BundleError, and nothing has changed."""
     if not path.is_dir():
         raise BundleError(f"no bundle {path.parent.name}/{path.name} lies in the models directory")
     bundle = load_bundle(path)
     if (bundle.manifest.name, str(bundle.manifest.version)) != (path.parent.name, path.name):
         raise BundleError(f"bundle {bundle.label} lies where {path.parent.name}/{path.name} is expected")
-    return bundle, start(bundle, options)
+    return bundle, open_engine(bundle)
 
 
 class Opening:
     """Versions that are being opened, or are open and not yet taken."""
 
-    def __init__(self, models: Path, options: EngineOptions, on_end: Callable[[], None]) -> None:
-        self._models, self._options, self._on_end = models, options, on_end
+    def __init__(self, models: Path, open_engine: OpenEngine, on_end: Callable[[], None]) -> None:
+        self._models, self._open_engine, self._on_end = models, open_engine, on_end
         self._pool = ThreadPoolExecutor(NUM_THREADS, "open")
         self._tasks: dict[Key, asyncio.Task[Validated]] = {}
         self._errors: dict[Key, BaseException] = {}
@@ -116,14 +117,14 @@ class Opening:
         loop = asyncio.get_running_loop()
         try:
             path = self._models / name / str(version)
-            return await loop.run_in_executor(self._pool, validate, path, self._options)
+            return await loop.run_in_executor(self._pool, validate, path, self._open_engine)
         except ServiceError:
             raise
         except Exception as error:  # whatever a provider may do, it is this version's problem
             logger.exception("cannot open %s/%d", name, version)
             raise BundleError(f"bundle {name}/{version} cannot be opened: {type(error).__name__}") from error
 
-    def _free(self, engine: Engine) -> None:
+    def _free(self, engine: ServedEngine) -> None:
         task = asyncio.create_task(asyncio.to_thread(engine.close))
         self._freeing.add(task)
         task.add_done_callback(self._freeing.discard)

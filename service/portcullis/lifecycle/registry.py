@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 from portcullis.answering.pipeline import Pipeline
-from portcullis.bundle.engine import Engine
+from portcullis.answering.served_engine import ServedEngine
 from portcullis.bundle.files import Bundle
 from portcullis.bundle.gate import Gate
 from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.promises import choose
 from portcullis.bundle.providers import EngineOptions
 from portcullis.errors import ServiceError, UnknownModel, UnknownVersion
-from portcullis.lifecycle.opening import Opening
+from portcullis.lifecycle.opening import OpenEngine, Opening
 from portcullis.lifecycle.report import Report
 from portcullis.lifecycle.served import Gap, Served
 from portcullis.lifecycle.shadowing import Shadowing, Tally
@@ -37,7 +37,8 @@ class Registry:
         self,
         models: Path,
         options: EngineOptions,
-        build: Callable[[Bundle, Engine], Pipeline],
+        open_engine: OpenEngine,
+        build: Callable[[Bundle, ServedEngine], Pipeline],
         shadowing: Shadowing,
         metrics: Metrics,
         confirm: Callable[[Followed], None] = lambda followed: None,
@@ -45,7 +46,7 @@ class Registry:
     ) -> None:
         self.options, self._build, self._metrics = options, build, metrics
         self._shadowing, self._default_model = shadowing, default_model
-        self._opening = Opening(models, options, self._settle)
+        self._opening = Opening(models, open_engine, self._settle)
         self._report = Report(confirm)
         self._retiring: set[asyncio.Task[None]] = set()
         self._wanted: DesiredState | None = None
@@ -54,7 +55,7 @@ class Registry:
         """Why a name is not served as wanted, while it is not."""
 
     def default_name(self) -> str | None:
-        """The model of the settings while it is served, otherwise the first by name."""
+        """The model that was asked for while it is served, otherwise the first by name."""
         if self._default_model in self.served:
             return self._default_model
         return min(self.served, default=None)
@@ -75,6 +76,12 @@ class Registry:
             known = ", ".join(map(str, sorted(served.pipelines)))
             raise UnknownVersion(f"model {name} is not served in version {chosen}; there are: {known}")
         return pipeline, served.gates[chosen]
+
+    @property
+    def absence(self) -> str | None:
+        """Why some of what is served is not answered just now: its engine's process is being replaced."""
+        pipelines = (pipeline for served in self.served.values() for pipeline in served.pipelines.values())
+        return next((pipeline.absence for pipeline in pipelines if pipeline.absence is not None), None)
 
     @contextlib.asynccontextmanager
     async def checked(self, name: str, version: int) -> AsyncIterator[Manifest]:

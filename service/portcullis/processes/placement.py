@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from portcullis.bundle import devices
 from portcullis.bundle.providers import AUTO, CPU, EngineOptions, device_environment, order
+from portcullis.bundle.simulated import is_simulated
 from portcullis.environment import child_environment, visible_devices
 from portcullis.errors import EngineError
 from portcullis.settings import Settings
@@ -28,6 +29,8 @@ PROBE_SECONDS = 3600.0
 """TensorRT may build for many minutes; a driver that hangs is found by the start-up probe of whoever started us."""
 TENSORRT_DIRECTORY = "tensorrt"
 OPTIONS = TypeAdapter(EngineOptions)
+SIMULATED = ("simulated",)
+"""What a simulated device is called where no name is given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +62,7 @@ def engine_options(settings: Settings) -> EngineOptions:
         max_batch=max_batch_of(settings, on_gpu=True),
         gpu_memory_limit_bytes=settings.gpu_memory_limit_bytes,
         gpu_tf32=settings.gpu_tf32,
+        gpu_cuda_graphs=settings.gpu_cuda_graphs,
         tensorrt_fp16=settings.tensorrt_fp16,
         tensorrt_cache=settings.tensorrt_cache or settings.runtime_directory / TENSORRT_DIRECTORY,
     )
@@ -81,7 +85,7 @@ def place(settings: Settings, bundles: Sequence[Path]) -> Placement:
     if order(options, devices.has_gpu_build()) == (CPU,):
         _mention_idle_gpus(settings)
         return Placement()
-    names = settings.device_ids or _visible()
+    names = settings.device_ids or (SIMULATED if is_simulated(settings.providers[0]) else _visible())
     trials = _try_all(names or ("",), options, bundles)
     found = merge(names, trials, order(options, has_gpu_build=True))
     for refusal in found.refusals:
@@ -89,11 +93,13 @@ def place(settings: Settings, bundles: Sequence[Path]) -> Placement:
     return found
 
 
-def worker_devices(settings: Settings, placement: Placement, num_cores: int) -> list[str | None]:
-    """The GPU of each worker, or none for the CPU: one a core on CPU, one a device on GPU, unless settings say else."""
-    names = placement.devices or (None,)
-    count = settings.workers or len(placement.devices) or num_cores
-    return [names[i % len(names)] for i in range(count)]
+def worker_engines(settings: Settings, placement: Placement, num_cores: int) -> list[int | None]:
+    """For each worker the device whose engine process it is a front of, by its place in the list; on a CPU none, since
+    the engine is in the worker. One worker a core unless settings say else, and on a device at least one for each."""
+    count = settings.workers or num_cores
+    if not placement.devices:
+        return [None] * count
+    return [number % len(placement.devices) for number in range(max(count, len(placement.devices)))]
 
 
 @dataclasses.dataclass(frozen=True)

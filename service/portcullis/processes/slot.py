@@ -1,6 +1,6 @@
-"""A place for one worker: its process, the channel on which it speaks, and when the next may start.
+"""A place for one process, worker or engine: the channel on which it speaks, and when the next may start.
 
-Workers come and go, the slot and its counters stay.
+Processes come and go, the slot and its counters stay.
 """
 
 import contextlib
@@ -9,10 +9,12 @@ import selectors
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from typing import Literal
 
 from portcullis.bundle.providers import device_environment
 from portcullis.environment import child_environment
-from portcullis.processes.assignment import METRICS_DIRECTORY, Assignment
+from portcullis.processes.assignment import METRICS_DIRECTORY, Assignment, DeviceLink
 from portcullis.processes.control import ENGINE_BROKEN, Channel, Message
 from portcullis.processes.placement import Placement
 from portcullis.processes.restarts import Restarts
@@ -22,39 +24,61 @@ from portcullis.telemetry.instruments import DIRECTORY_VARIABLE
 STANDARD_ERROR = 2
 
 
-class Slot:
-    """Starts, hears and buries the workers of one place."""
+@dataclass(frozen=True)
+class Role:
+    """What the processes of one place do."""
 
-    def __init__(self, number: int, device: str | None, placement: Placement, selector: selectors.BaseSelector) -> None:
-        self.number, self.device, self._placement = number, device, placement
+    kind: Literal["worker", "engine"]
+    index: int
+    """Among those of its kind."""
+    socket_descriptor: int
+    device: str | None = None
+    link: DeviceLink | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.index}"
+
+
+MODULES = {"worker": "portcullis.processes.worker", "engine": "portcullis.processes.engine"}
+
+
+class Slot:
+    """Starts, hears and buries the processes of one place."""
+
+    def __init__(self, number: int, role: Role, placement: Placement, selector: selectors.BaseSelector) -> None:
+        self.number, self.role, self._placement = number, role, placement
         self.process: subprocess.Popen[bytes] | None = None
         self._selector = selector
         self._channel: Channel | None = None
         self.restarts = Restarts()
         self.restart_at = 0.0
         self.last_words = "none; its log says more"
-        """Why the worker, or the one before, could not start or go on, as it said itself."""
+        """Why the process, or the one before, could not start or go on, as it said itself."""
         self._ready_since: float | None = None
+        self.num_lives = 0
 
     @property
     def is_ready(self) -> bool:
         return self._ready_since is not None
 
-    def start(self, options: Settings, socket_descriptor: int, is_first: bool) -> None:
-        """Start a worker. Where that cannot be, an OSError, and nothing is left behind."""
+    def start(self, options: Settings, is_first: bool) -> None:
+        """Start a process. Where that cannot be, an OSError, and nothing is left behind."""
         ours, theirs = os.pipe()
         self._channel = Channel(ours)
         try:
             self._selector.register(self._channel, selectors.EVENT_READ, self)
+            role = self.role
             assignment = Assignment(
-                options, self.number, self._placement, self.device, socket_descriptor, theirs, is_first
+                options, self.number, self._placement, role.device, role.socket_descriptor, theirs, is_first, role.link
             )
+            boards = [role.link.board_descriptor] if role.link is not None else []
             process = subprocess.Popen(
-                [sys.executable, "-m", "portcullis.processes.worker"],
+                [sys.executable, "-m", MODULES[role.kind]],
                 stdin=subprocess.PIPE,
                 stdout=STANDARD_ERROR,  # where its log goes: what a library prints is for people, not for us
-                pass_fds=[socket_descriptor, theirs],
-                env=_environment(options, self.device),
+                pass_fds=[role.socket_descriptor, theirs, *boards],
+                env=_environment(options, role.device),
             )
         except BaseException:
             self._hang_up()
@@ -66,9 +90,10 @@ class Slot:
             process.stdin.write(assignment.to_json().encode() + b"\n")
             process.stdin.flush()
         self.process, self._ready_since = process, None
+        self.num_lives += 1
 
     def hear(self) -> list[Message]:
-        """What the worker has said of itself. After nonsense, a ValueError, nothing more is heard of it."""
+        """What the process has said of itself. After nonsense, a ValueError, nothing more is heard of it."""
         if self._channel is None:
             return []
         try:
@@ -87,7 +112,7 @@ class Slot:
         return messages
 
     def kill(self) -> None:
-        """End the worker; it is buried once it has ended."""
+        """End the process; it is buried once it has ended."""
         if self.process is not None:
             self.process.kill()
 
@@ -98,7 +123,9 @@ class Slot:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
         ready_seconds = None if self._ready_since is None else now - self._ready_since
-        is_broken = self.process is not None and self.process.returncode == ENGINE_BROKEN
+        is_broken = self.role.kind == "engine" or (
+            self.process is not None and self.process.returncode == ENGINE_BROKEN
+        )
         self.restart_at = now + self.restarts.pause_seconds(ready_seconds, is_broken)
         self.process, self._ready_since = None, None
 

@@ -1,4 +1,4 @@
-"""Worker processes: starts them, replaces those that die, passes signals on. Holds the socket, never a request."""
+"""Workers and engine processes: starts them, replaces those that die, passes signals on. Holds sockets, no request."""
 
 import fcntl
 import logging
@@ -26,7 +26,8 @@ from portcullis.processes.assignment import (
     RINGS_DIRECTORY,
     SHADOW_DIRECTORY,
 )
-from portcullis.processes.placement import Placement, place, worker_devices
+from portcullis.processes.layout import Layout
+from portcullis.processes.placement import Placement, place
 from portcullis.processes.slot import Slot
 from portcullis.settings import Settings
 from portcullis.store.followers import Followers
@@ -62,9 +63,9 @@ class Supervisor:
             state = self._prepare_directory()
             listener = bind(self._options.host, self._options.port)
             self._placement = self._place(state)
+            self._layout = Layout(self._options, self._placement, devices.num_cores(), listener)
             self._slots = [
-                Slot(number, device, self._placement, self._selector)
-                for number, device in enumerate(worker_devices(self._options, self._placement, devices.num_cores()))
+                Slot(number, role, self._placement, self._selector) for number, role in enumerate(self._layout.roles)
             ]
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_signal)
@@ -131,60 +132,62 @@ class Supervisor:
         address = address_of(listener, is_secure=self._options.tls_certificate_file is not None)
         while not self._is_stopping:
             for slot in self._slots:
-                self._keep_alive(slot, listener)
+                self._keep_alive(slot)
             for key, _ in self._selector.select(TICK_SECONDS):
                 self._listen_to(key.data)
             if not self._was_ready and all(slot.is_ready for slot in self._slots):
                 self._was_ready = True
-                logger.info("ready on %s with %d workers on %s", address, len(self._slots), self._placement.provider)
+                count = sum(slot.role.kind == "worker" for slot in self._slots)
+                logger.info("ready on %s with %d workers on %s", address, count, self._placement.provider)
                 self._on_ready(address)
 
-    def _keep_alive(self, slot: Slot, listener: socket.socket) -> None:
+    def _keep_alive(self, slot: Slot) -> None:
         now = time.monotonic()
         if slot.process is not None and slot.process.poll() is not None:
             self._bury(slot, slot.process.returncode, now)
         if slot.process is None and now >= slot.restart_at:
-            self._start(slot, listener, now)
+            self._start(slot, now)
 
-    def _start(self, slot: Slot, listener: socket.socket, now: float) -> None:
-        """A worker that cannot be started, for want of memory or of descriptors, costs itself only."""
+    def _start(self, slot: Slot, now: float) -> None:
+        """A process that cannot be started, for want of memory or of descriptors, costs itself only."""
         try:
-            slot.start(self._options, listener.fileno(), is_first=not self._was_ready)
+            slot.start(self._options, is_first=not self._was_ready)
         except OSError as error:
             slot.bury(now)
             pause = slot.restart_at - now
-            logger.error("worker %d cannot be started: %s; again in %.1f s", slot.number, error.strerror, pause)
+            logger.error("%s cannot be started: %s; again in %.1f s", slot.role.name, error.strerror, pause)
 
     def _listen_to(self, slot: Slot) -> None:
         try:
             messages = slot.hear()
         except ValueError as error:
-            logger.error("worker %d says nonsense on its control channel; ending it: %s", slot.number, error)
+            logger.error("%s says nonsense on its control channel; ending it: %s", slot.role.name, error)
             slot.kill()
             return
         for message in messages:
             if message.event == "failed" and not self._was_ready:
                 raise PortcullisError(message.reason)
             if message.event != "ready":
-                logger.error("worker %d %s: %s", slot.number, GRIEFS[message.event], message.reason)
+                logger.error("%s %s: %s", slot.role.name, GRIEFS[message.event], message.reason)
 
     def _bury(self, slot: Slot, status: int, now: float) -> None:
-        """Hear a dead worker's last words, then forget what only a living one can say."""
+        """Hear the last words of a dead process, then forget what only a living one can say."""
         self._listen_to(slot)
         if not self._was_ready and not slot.is_ready:
-            raise PortcullisError(f"worker {slot.number} died while starting; its log says why")
+            raise PortcullisError(f"{slot.role.name} died while starting; its log says why")
         slot.bury(now)
-        logger.error("worker %d ended with status %d; another in %.1f s", slot.number, status, slot.restart_at - now)
-        if slot.restarts.num_short >= MANY_SHORT_LIVES:
-            count = slot.restarts.num_short
-            logger.critical(
-                "worker %d has failed %d times in a row; its last words: %s", slot.number, count, slot.last_words
-            )
+        self._layout.forget(slot.role)
+        name, count = slot.role.name, slot.restarts.num_short
+        logger.error("%s ended with status %d; another in %.1f s", name, status, slot.restart_at - now)
+        if slot.role.kind == "engine" and slot.num_lives > 1 and count:
+            raise PortcullisError(f"{name} has failed again on device {slot.role.device}: {slot.last_words}")
+        if count >= MANY_SHORT_LIVES:
+            logger.critical("%s has failed %d times in a row; its last words: %s", name, count, slot.last_words)
         try:
             self._followers.forget(slot.number)
             forget_gauges(self._directory / METRICS_DIRECTORY, slot.number)
         except OSError as error:  # its successor overwrites both
-            logger.error("cannot tidy up after worker %d: %s", slot.number, error.strerror)
+            logger.error("cannot tidy up after %s: %s", name, error.strerror)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -192,20 +195,24 @@ class Supervisor:
         self._is_stopping = True
 
     def _stop(self) -> None:
-        """Ask every worker to drain; after the grace period, end it."""
-        living = [(slot, slot.process) for slot in self._slots if slot.process is not None]
+        """Ask every worker to drain, then the engine processes that they use; after the grace period, end them."""
+        end = time.monotonic() + self._options.grace_seconds + self._options.drain_seconds
+        for kind in ("worker", "engine"):
+            self._stop_all([slot for slot in self._slots if slot.role.kind == kind], end)
+        self._selector.close()
+
+    def _stop_all(self, slots: list[Slot], end: float) -> None:
+        living = [(slot, slot.process) for slot in slots if slot.process is not None]
         for _, process in living:
             process.terminate()
-        end = time.monotonic() + self._options.grace_seconds + self._options.drain_seconds
         for slot, process in living:
             try:
                 process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                logger.error("a worker did not stop within the grace period; ending it")
+                logger.error("%s did not stop within the grace period; ending it", slot.role.name)
                 process.kill()
                 process.wait()
             slot.bury(end)
-        self._selector.close()
 
 
 def address_of(listener: socket.socket, is_secure: bool) -> str:

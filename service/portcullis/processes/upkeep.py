@@ -18,14 +18,15 @@ RETRY_TICKS = 5
 class Upkeep:
     """Runs until its task is cancelled; outlives any failure."""
 
-    def __init__(self, registry: Registry, shadowing: Shadowing, metrics: Metrics, queue_capacity: int) -> None:
+    def __init__(self, registry: Registry, shadowing: Shadowing, metrics: Metrics, queue_capacity: float) -> None:
         self._registry, self._shadowing, self._metrics = registry, shadowing, metrics
         self._queue_capacity = queue_capacity
 
-    async def run(self, num_connections: Callable[[], int]) -> None:
+    async def run(self, num_connections: Callable[[], int], is_ready: Callable[[], bool]) -> None:
         for tick in itertools.count():
             await asyncio.sleep(TICK_SECONDS)
             try:
+                self._metrics.workers_ready.set(int(is_ready()))
                 self._refresh_gauges(num_connections())
                 await self._shadowing.publish()
                 if tick % RETRY_TICKS == 0 and self._registry.problems:

@@ -1,4 +1,4 @@
-"""One worker process: its engines, its event loop, its share of the socket. Started by the supervisor.
+"""One worker process: its engines, or the lanes to them, its event loop, its share of the socket.
 
 It reads its assignment from standard input, which the supervisor keeps open: when that ends, the supervisor is gone
 and the worker drains. It says that it is ready, or why not, on a pipe of its own (control.py); its standard output
@@ -7,6 +7,7 @@ belongs to whoever prints.
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -16,12 +17,16 @@ import sys
 import uvloop
 
 from portcullis import __version__
+from portcullis.answering.device.board import Board
+from portcullis.answering.device.link import Link
+from portcullis.answering.engine_there import EngineThere
 from portcullis.answering.pipeline import Pipeline
 from portcullis.answering.preparing import PreparingPool
 from portcullis.answering.review_queue import review_of
+from portcullis.answering.served_engine import ServedEngine
 from portcullis.api.app import build_app
 from portcullis.api.context import Context
-from portcullis.bundle.engine import Engine
+from portcullis.bundle import files as bundles
 from portcullis.bundle.files import Bundle
 from portcullis.drift.published import DriftReader
 from portcullis.drift.rings import RingWriter, ring_path
@@ -30,7 +35,9 @@ from portcullis.http.keys import Access, Keys
 from portcullis.http.protocol import GuardedProtocol
 from portcullis.http.server import Server, configure
 from portcullis.http.tls import certificate_of
+from portcullis.lifecycle.calibrating import Calibrating
 from portcullis.lifecycle.changes import Changes
+from portcullis.lifecycle.opening import OpenEngine
 from portcullis.lifecycle.registry import Registry
 from portcullis.lifecycle.shadowing import Shadowing
 from portcullis.lifecycle.watcher import WATCHER, Watcher
@@ -42,8 +49,9 @@ from portcullis.processes.assignment import (
     Assignment,
 )
 from portcullis.processes.control import ENGINE_BROKEN, Message
+from portcullis.processes.lifeline import LIFELINE, first_line
 from portcullis.processes.placement import placed_options
-from portcullis.processes.sizing import decode_threads, load_of
+from portcullis.processes.sizing import decode_threads, load_of, num_slots
 from portcullis.processes.state_watch import StateWatch
 from portcullis.processes.upkeep import Upkeep
 from portcullis.store.followers import Followers
@@ -58,7 +66,6 @@ from portcullis.telemetry.tracing import tracing_of
 logger = logging.getLogger(__name__)
 
 CLOSE_BROKEN_SECONDS = 5.0
-LIFELINE = 0  # standard input
 SWITCH_SECONDS = 0.0005  # how long the engine's thread and the event loop keep the interpreter from each other
 
 
@@ -74,24 +81,27 @@ class Worker:
         self._metrics_directory = runtime / METRICS_DIRECTORY
         self._ring = RingWriter(ring_path(runtime / RINGS_DIRECTORY, assignment.slot))
         self._store, followers = StateStore(runtime), Followers(runtime)
-        self._load = load_of(settings, on_gpu=assignment.device is not None)
-        self._pool = PreparingPool(decode_threads(assignment))
+        self._load = load_of(settings, on_gpu=assignment.link is not None)
+        self._link = self._make_link()
+        self._pool = PreparingPool(decode_threads(settings))
         self._shadowing = Shadowing(runtime / SHADOW_DIRECTORY, assignment.slot, self._metrics, settings.max_pixels)
         self._registry = Registry(
             settings.models,
             placed_options(settings, assignment.placement),
+            self._open_engine(),
             self._build,
             self._shadowing,
             self._metrics,
             confirm=lambda followed: followers.confirm(assignment.slot, followed),
-            default_model=settings.default_model,
+            default_model=settings.default_model or bundles.default_name(settings.models),
         )
         self._changes = Changes(settings.models, settings.gate, self._registry, self._store, followers, self._metrics)
         self._watcher = Watcher(settings.models, settings.serve, self._changes, self._store, runtime)
         self._review = review_of(settings, self._metrics)
         self._tracing = tracing_of(settings, assignment.slot)
         self._drift = DriftReader(runtime)
-        self._upkeep = Upkeep(self._registry, self._shadowing, self._metrics, self._load.limits.queue_capacity)
+        capacity = self._load.limits.queue_capacity / (self._link.num_sharing if self._link is not None else 1)
+        self._upkeep = Upkeep(self._registry, self._shadowing, self._metrics, capacity)
         self._running: Server | None = None
         self._is_ready = self._is_broken = False
 
@@ -104,7 +114,7 @@ class Worker:
         gc.freeze()  # what is loaded now stays: no need to look through it again and again
         self._watch_lifeline(server)
         watch = StateWatch(self._store.read, lambda: self._registry.revision, self._registry.follow)
-        ticking = [asyncio.create_task(self._upkeep.run(lambda: server.num_connections))]
+        ticking = [asyncio.create_task(self._upkeep.run(lambda: server.num_connections, self._can_answer))]
         if self._assignment.slot == 0 and self._settings.watch_models_seconds:
             ticking.append(asyncio.create_task(self._watcher.run(self._settings.watch_models_seconds)))
         listener = socket.socket(fileno=self._assignment.socket_descriptor)
@@ -113,6 +123,8 @@ class Worker:
         await watch.stop()
         for task in ticking:
             task.cancel()
+        if self._link is not None:
+            self._link.close()
         with contextlib.suppress(TimeoutError):  # beside a broken engine others may hang too
             await asyncio.wait_for(self._registry.close(), CLOSE_BROKEN_SECONDS if self._is_broken else None)
         self._review.close()
@@ -129,7 +141,8 @@ class Worker:
         if self._assignment.slot == 0 and self._assignment.is_first:  # versions that appeared since the last run
             await self._watcher.scan(WATCHER)
         self._metrics.build_info.labels(__version__).set(1)
-        self._metrics.max_batch.set(self._load.limits.max_batch)
+        if self._link is None:
+            self._metrics.max_batch.set(self._load.limits.max_batch)
         self._become_ready(True)
 
     async def _take_up_state(self) -> DesiredState:
@@ -142,7 +155,21 @@ class Worker:
                 return state
             await self._registry.reconcile(state)
 
-    def _build(self, bundle: Bundle, engine: Engine) -> Pipeline:
+    def _make_link(self) -> Link | None:
+        """The way to the engine process of this worker's device, where it has one."""
+        link = self._assignment.link
+        if link is None:
+            return None
+        return Link(bytes.fromhex(link.address), Board(link.board_descriptor), link.front, num_slots(self._load))
+
+    def _open_engine(self) -> OpenEngine:
+        if self._link is not None:
+            return functools.partial(EngineThere, self._link)
+        from portcullis.answering.engine_here import opener  # a front has no use for onnxruntime
+
+        return opener(placed_options(self._settings, self._assignment.placement))
+
+    def _build(self, bundle: Bundle, engine: ServedEngine) -> Pipeline:
         return Pipeline(bundle, engine, self._load, self._pool, self._metrics, self._ring, self._give_up)
 
     def _give_up(self, cause: str) -> None:
@@ -161,6 +188,7 @@ class Worker:
             registry=self._registry,
             store=self._store,
             changes=self._changes,
+            calibrating=Calibrating(self._registry, self._store, self._changes),
             watcher=self._watcher,
             drift=self._drift,
             access=Access(Keys(settings.predict_keys), Keys(settings.admin_keys)),
@@ -171,7 +199,7 @@ class Worker:
                 ServedCollector(self._registry.describe),
                 DriftCollector(self._drift.readings),
             ),
-            is_ready=lambda: self._is_ready,
+            is_ready=self._can_answer,
             review=self._review,
             tracing=self._tracing,
         )
@@ -190,7 +218,11 @@ class Worker:
     def _become_ready(self, is_ready: bool) -> None:
         self._is_ready = is_ready
         self._metrics.workers_ready.set(int(is_ready))
-        self._metrics.engines.set(int(is_ready))
+        if self._link is None:
+            self._metrics.engines.set(int(is_ready))
+
+    def _can_answer(self) -> bool:
+        return self._is_ready and (self._link is None or self._registry.absence is None)
 
     def _watch_lifeline(self, server: Server) -> None:
         """Standard input ends when the supervisor does, however it died."""
@@ -206,7 +238,7 @@ class Worker:
 
 def main() -> None:
     """Entry of the worker process."""
-    assignment = Assignment.from_json(_first_line())
+    assignment = Assignment.from_json(first_line())
     os.set_inheritable(assignment.control_descriptor, False)
     logs.configure(assignment.settings.log_level, assignment.settings.log_format)
     try:
@@ -222,14 +254,6 @@ async def _run(assignment: Assignment) -> None:
     if status:  # at once: Python would wait for threads, and one of them hangs
         logging.shutdown()
         os._exit(status)
-
-
-def _first_line() -> str:
-    """Read byte by byte, so that nothing behind the line is swallowed by a buffer."""
-    line = bytearray()
-    while (byte := os.read(LIFELINE, 1)) not in (b"", b"\n"):
-        line += byte
-    return line.decode()
 
 
 if __name__ == "__main__":

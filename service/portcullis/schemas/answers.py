@@ -17,26 +17,26 @@ from portcullis.schemas.gates import GateInfo
 from portcullis.schemas.models import RefusedInfo, ShadowInfo
 
 _EXAMPLE_ANSWER: dict[str, Any] = {
-    "model": "cifar10-whitened",
-    "version": 2,
-    "label": "cat",
-    "class_index": 3,
-    "probability": 0.9962413311004639,
+    "model": "pets",
+    "version": 1,
+    "label": "Bengal",
+    "class_index": 1,
+    "probability": 0.31904998421669006,
     "top": [
-        {"label": "cat", "class_index": 3, "probability": 0.9962413311004639},
-        {"label": "dog", "class_index": 5, "probability": 0.0026726131327450275},
-        {"label": "frog", "class_index": 6, "probability": 0.0005259957979433239},
+        {"label": "Bengal", "class_index": 1, "probability": 0.31904998421669006},
+        {"label": "Egyptian Mau", "class_index": 5, "probability": 0.23098254203796387},
+        {"label": "Abyssinian", "class_index": 0, "probability": 0.2148842215538025},
     ],
-    "score": -13.214040756225586,
-    "score_name": "mmles",
-    "mmles": -13.214040756225586,
-    "p_value": 0.7884423115376925,
-    "threshold": -14.221698760986328,
+    "score": -1.2408447265625,
+    "score_name": "fitted",
+    "mmles": -27.54738998413086,
+    "p_value": 0.18032786885245902,
+    "threshold": -2.3304214477539062,
     "min_probability": 0.0,
     "operating_point": "accept95",
     "verdict": "accept",
     "reason": None,
-    "request_id": "1d5bcf19bdaef4c4",
+    "request_id": "47f4f880e4bcdabf",
 }  # what the service answers to docs/examples/cat.jpg; a test asks it
 
 
@@ -135,6 +135,8 @@ class DeviceShift(_Schema):
     """The largest difference of a score."""
     rejected_share: float
     """By how much the share of familiar images that the gate rejects moves at the most, if theirs differ as much."""
+    by_gate: dict[str, float] = Field(default_factory=dict, examples=[{"accept95": 0.0, "accept95+right99": 0.0002}])
+    """The same at every gate that the bundle publishes, by class and of the method's own score too."""
 
 
 class VersionInfo(_Schema):

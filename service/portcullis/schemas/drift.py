@@ -28,6 +28,8 @@ class DriftReport:
     p_value_shares: tuple[float, ...] | None
     """Share in each of P_VALUE_BUCKETS."""
     score_quantiles: dict[float, float]
+    unsure_ratio: float | None = None
+    """Share rejected for a low probability alone; None also where it was written before there was that rule."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class DriftInfo(BaseModel):
     """Share of the window's images that were rejected."""
     reject_ratio_interval: tuple[float, float]
     """95 % interval of that share."""
+    unsure_ratio: float | None
+    """Share of the window's images that were rejected as unsure: familiar, with too low a probability."""
     labels: tuple[str, ...]
     class_mix: tuple[float, ...] | None
     """Share of each label among the window's answers."""

@@ -51,6 +51,15 @@ class ShadowInfo(_Schema):
     """Mean engine time of the batches that gave the live answers."""
 
 
+class PromiseInfo(_Schema):
+    """A gate that people ask for, and whether the calibration images can promise it."""
+
+    gate: str = Field(examples=["accept95+right99"])
+    is_kept: bool
+    text: str
+    """What is promised, for familiar images only, or why it cannot be."""
+
+
 class RefusedInfo(_Schema):
     """A version in the models directory that does not validate, and so changes nothing."""
 
@@ -72,10 +81,31 @@ class WorkerBehind(_Schema):
 class ScanResult(_Schema):
     """What a look at the models directory led to."""
 
-    adopted: list[str] = Field(examples=[["cifar10-whitened/2"]])
+    adopted: list[str] = Field(examples=[["pets/1"]])
     refused: list[RefusedInfo]
     behind: list[WorkerBehind] = Field(default_factory=list)
     """Workers that do not serve what was adopted yet; with any of them the status is 202."""
+
+
+class Calibrated(_Schema):
+    """The version that a calibration has written. It answers only where that was asked for."""
+
+    model: str
+    from_version: int
+    """Whose graph it has."""
+    version: int
+    num_images: int
+    """Familiar images that count."""
+    left_out: dict[str, int]
+    """Images that do not count, by reason."""
+    num_unlabelled: int | None
+    """Sampled images of the review queue that nobody has labelled yet: the promises hold if none was picked. Null where
+    images came along."""
+    promises: list[PromiseInfo]
+    is_default: bool
+    """Whether it answers when a request names no version."""
+    behind: list[WorkerBehind] = Field(default_factory=list)
+    """Workers that do not serve it yet, where it is to answer; with any of them the status is 202."""
 
 
 class Unloaded(_Schema):

@@ -35,6 +35,9 @@ class ReviewItem(_Schema):
     candidates: list[str]
     """Labels to look at first: the prediction set that holds the truth of a familiar image 95 % of the time, the best
     first, or the most probable where the bundle cannot promise one."""
+    is_sampled: bool = False
+    """Whether it was drawn by chance, as accepted images are, and would have been kept whatever the verdict: such items
+    are a fair sample of the traffic, and the only ones that a gate may be calibrated on."""
     media_type: str
     num_bytes: int
     num_seen: int

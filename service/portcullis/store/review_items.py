@@ -12,19 +12,13 @@ import math
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from portcullis.errors import ReviewFailure, UnknownReviewItem
-from portcullis.store.review_tables import (
-    INSERT,
-    KEPT_OF_ANSWER,
-    LATER_COLUMNS,
-    ORDER,
-    SCHEMA,
-)
+from portcullis.store.review_tables import INSERT, KEPT_OF_ANSWER, LATER_COLUMNS, ORDER, SCHEMA
 
 DATABASE_FILE = "review.db"
 LOCK_FILE = "review.lock"
@@ -151,7 +145,7 @@ class ReviewStore:
     # -- the reader's side -------------------------------------------------------------------------------------------
 
     def page(
-        self, equal_to: dict[str, str | None], limit: int, position: tuple[float, float, str] | None = None
+        self, equal_to: Mapping[str, str | bool | None], limit: int, position: tuple[float, float, str] | None = None
     ) -> Page:
         """Rows whose columns equal what is asked for, the strangest first, behind `position`."""
         chosen = {name: value for name, value in equal_to.items() if value is not None}
@@ -166,6 +160,11 @@ class ReviewStore:
         last = rows[limit - 1] if len(rows) > limit else None
         following = (last["p_value"], last["sort_score"], last["id"]) if last else None
         return Page(rows[:limit], count["n"], following)
+
+    def sampled(self, model: str, state: str) -> list[dict[str, Any]]:
+        """Rows of a model that were drawn by chance, whatever their verdict: a fair sample of what it was asked."""
+        chosen = "SELECT * FROM items WHERE model = ? AND state = ? AND is_sampled ORDER BY created, id"
+        return self._query(chosen, (model, state))
 
     def find(self, identifier: str) -> dict[str, Any]:
         """One row."""

@@ -20,13 +20,17 @@ CREATE TRIGGER IF NOT EXISTS count_insert AFTER INSERT ON items BEGIN
 CREATE TRIGGER IF NOT EXISTS count_delete AFTER DELETE ON items BEGIN
     UPDATE totals SET num_items = num_items - 1, num_bytes = num_bytes - OLD.num_bytes; END;
 """
-LATER_COLUMNS = {"reason": "TEXT", "candidates": "TEXT NOT NULL DEFAULT '[]'"}
+LATER_COLUMNS = {
+    "reason": "TEXT",
+    "candidates": "TEXT NOT NULL DEFAULT '[]'",
+    "is_sampled": "INTEGER NOT NULL DEFAULT 0",
+}
 """Added to a table that an earlier version made."""
 INSERT = """
 INSERT INTO items (id, created, digest, extension, num_bytes, model, version, label, probability, score, sort_score,
-                   p_value, threshold, operating_point, verdict, reason, candidates)
+                   p_value, threshold, operating_point, verdict, reason, candidates, is_sampled)
 VALUES (:id, :created, :digest, :extension, :num_bytes, :model, :version, :label, :probability, :score, :sort_score,
-        :p_value, :threshold, :operating_point, :verdict, :reason, :candidates)
+        :p_value, :threshold, :operating_point, :verdict, :reason, :candidates, :is_sampled)
 """
 KEPT_OF_ANSWER = (
     "model",
@@ -39,4 +43,5 @@ KEPT_OF_ANSWER = (
     "operating_point",
     "verdict",
     "reason",
+    "is_sampled",
 )

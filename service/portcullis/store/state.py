@@ -125,6 +125,11 @@ class StateStore:
                 self.write(after)
         return before, after
 
+    def record(self, key_name: str, action: str, **details: Any) -> None:
+        """Audit what an admin did beside the desired state."""
+        with self.lock(), self._audited(key_name, action, **details):
+            pass
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Only one process edits at a time; the kernel frees the lock of one that dies."""

@@ -47,6 +47,7 @@ class DriftCollector(Collector):
                 ("drift_alarms_since_reset", "Alarms since the version was first served; one may come and go unseen"),
                 ("drift_class_mix_distance", "Total variation distance of the window's class mix from the reference"),
                 ("reject_ratio", "Share of the window's images that were rejected"),
+                ("unsure_ratio", "Share of the window's images that were rejected as unsure"),
                 ("drift_window_images", "Images in the window"),
             )
         }
@@ -88,6 +89,7 @@ def _drift_values(report: DriftReport) -> dict[str, float | None]:
         "drift_alarms_since_reset": float(report.num_alarms_since_reset),
         "drift_class_mix_distance": report.class_mix_distance,
         "reject_ratio": report.reject_ratio,
+        "unsure_ratio": report.unsure_ratio,
         "drift_window_images": float(report.num_images),
     }
 

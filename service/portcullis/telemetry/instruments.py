@@ -44,6 +44,9 @@ class Metrics:
         self.max_batch = self._gauge("max_batch", "Images in one engine run at the most", "livemax")
         self.engines = self._gauge("engines", "Engines' threads that can run a batch at the same time", "livesum")
         self.engine_busy_seconds = self._counter("engine_busy_seconds", "Time in which an engine ran a batch", *_MODEL)
+        self.out_of_memory = self._counter(
+            "out_of_memory", "Batches that did not fit into the memory of the device and were run in parts", *_MODEL
+        )
         self.queue_depth = self._gauge("queue_depth", "Images that wait for the engine", "livesum", *_MODEL)
         self.queue_capacity = self._gauge("queue_capacity", "Images that may wait for the engine", "livesum", *_MODEL)
         self.connections = self._gauge("connections", "Open client connections", "livesum")
@@ -51,7 +54,7 @@ class Metrics:
         self.shadow = self._counter("shadow", "Shadowed images, by how the candidate compared", *_MODEL, "result")
         self.shadow_seconds = self._histogram("shadow_seconds", "Engine time of a shadowed image", SECONDS, *_MODEL)
         self.broken_engines = self._counter(
-            "broken_engines", "Engines that failed or hung while serving; their worker was replaced", *_MODEL
+            "broken_engines", "Engines that failed or hung while serving; their process was replaced", *_MODEL
         )
         self.workers_ready = self._gauge("workers_ready", "Workers that can answer", "livesum")
         self.build_info = self._gauge("build_info", "1, with the version of the service", "livemax", "version")

@@ -10,9 +10,11 @@ from prometheus_client import CollectorRegistry
 
 from portcullis.answering import engine_watch
 from portcullis.answering.admission import Limits
+from portcullis.answering.engine_here import EngineHere
 from portcullis.answering.engine_watch import MAX_FAILED_BATCHES, EngineWatch, Progress
-from portcullis.answering.pipeline import Load, Pipeline
+from portcullis.answering.pipeline import Pipeline
 from portcullis.answering.preparing import PreparingPool
+from portcullis.answering.served_engine import Load
 from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import load_bundle
 from portcullis.bundle.gate import Gate
@@ -107,7 +109,7 @@ async def pipeline_with(models, tmp_path):
     def make(patience_seconds):
         load = Load(Limits(8, 128, 1.0), 10_000, inline_decode_bytes=65536, patience_seconds=patience_seconds)
         ring, metrics = RingWriter(tmp_path / "ring"), Metrics(CollectorRegistry())
-        opened.append(Pipeline(bundle, engine, load, PreparingPool(1), metrics, ring, said.put_nowait))
+        opened.append(Pipeline(bundle, EngineHere(engine), load, PreparingPool(1), metrics, ring, said.put_nowait))
         return opened[-1], engine, said
 
     yield make
@@ -127,7 +129,7 @@ async def test_a_hung_engine_is_noticed_and_whoever_waits_is_told_at_once(pipeli
     with pytest.raises(Unavailable, match="being replaced"):
         await pipeline.predict(RED, GATE)
     await pipeline.close()  # does not wait for it
-    assert engine._session is not None  # nor takes away what the lost thread may still use
+    assert engine._batches is not None  # nor takes away what the lost thread may still use
     for_ever.set()
 
 

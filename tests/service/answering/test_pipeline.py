@@ -11,8 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from portcullis.answering import pipeline as pipelines
 from portcullis.answering.admission import Limits
-from portcullis.answering.pipeline import Load, Pipeline
+from portcullis.answering.engine_here import EngineHere
+from portcullis.answering.pipeline import Pipeline
 from portcullis.answering.preparing import PreparingPool
+from portcullis.answering.served_engine import Load
 from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import load_bundle
 from portcullis.bundle.promises import choose
@@ -55,7 +57,7 @@ async def pipeline(models, tmp_path, decoding):
     load = Load(Limits(8, CAPACITY, 0.004), max_pixels=10_000, inline_decode_bytes=0)
     bundle, metrics = load_bundle(models / "tiny" / "1"), Metrics(CollectorRegistry())
     ring = RingWriter(tmp_path / "ring")
-    pipeline = Pipeline(bundle, Engine(bundle), load, PreparingPool(1), metrics, ring)
+    pipeline = Pipeline(bundle, EngineHere(Engine(bundle)), load, PreparingPool(1), metrics, ring)
     pipeline.metrics = metrics
     yield pipeline
     decoding.may_go_on.set()
@@ -121,16 +123,14 @@ async def test_waiting_for_the_pool_is_waiting_in_the_queue(pipeline, decoding, 
 
 async def test_the_time_in_which_the_engine_runs_is_counted(pipeline, decoding, monkeypatch):
     clock = types.SimpleNamespace(now=round(time.monotonic()), monotonic=lambda: clock.now)
-    monkeypatch.setattr(
-        "portcullis.answering.pipeline.time", types.SimpleNamespace(monotonic=clock.monotonic, time=time.time)
-    )
-    run = pipeline.engine.run
+    monkeypatch.setattr("portcullis.answering.engine_here.time", clock)
+    run = pipeline.engine._engine.run
 
     def slowly(images):
         clock.now += 3
         return run(images)
 
-    monkeypatch.setattr(pipeline.engine, "run", slowly)
+    monkeypatch.setattr(pipeline.engine._engine, "run", slowly)
     decoding.may_go_on.set()
     await asyncio.gather(*await ask(pipeline, 1))
     await asyncio.gather(*await ask(pipeline, 1))

@@ -62,14 +62,17 @@ def test_it_is_off_by_default():
 
 
 def test_rejected_images_are_kept_and_accepted_ones_by_chance(tmp_path):
-    metrics, chances = Instruments(), iter([0.05, 0.5, 0.099])
+    metrics, chances = Instruments(), iter([0.05, 0.5, 0.099, 0.05, 0.5])
     queue = queue_on(ReviewStore(tmp_path, LARGE), metrics, accept_sample=0.1, chance=lambda: next(chances))
     for number in range(3):
         queue.offer(image(number), answer(verdict="accept", label=f"accepted {number}"))
-    queue.offer(image(9), answer(verdict="reject", label="rejected"))
+    for number in range(2):
+        queue.offer(image(9 + number), answer(verdict="reject", label=f"rejected {number}"))
     finish(queue)
-    assert {row["label"] for row in queue.store.page({}, 10).rows} == {"accepted 0", "accepted 2", "rejected"}
-    assert metrics.items("kept") == 3
+    rows = {row["label"]: bool(row["is_sampled"]) for row in queue.store.page({}, 10).rows}
+    assert rows == {"accepted 0": True, "accepted 2": True, "rejected 0": True, "rejected 1": False}
+    assert [row["label"] for row in queue.store.page({"is_sampled": False}, 10).rows] == ["rejected 1"]
+    assert metrics.items("kept") == 4
 
 
 def test_an_offer_returns_at_once_and_what_does_not_fit_is_dropped_and_counted(tmp_path):

@@ -169,6 +169,8 @@ def test_what_is_served_is_shown_with_what_was_asked_for_and_what_runs(client):
     assert version.provider_refusals == []
     assert 0 <= version.device_shift.score < 1e-5
     assert version.device_shift.rejected_share <= 0.001
+    moved = version.device_shift.by_gate
+    assert moved == {point.name: pytest.approx(0, abs=1e-3) for point in version.operating_points}
     assert version.figures.outside["grey"].auroc == 0.99
     assert client.get("/v1/models/tiny").json() == client.get("/v1/models").json()["models"][0]
     refused(client.get("/v1/models/nobody"), 404, "unknown_model")

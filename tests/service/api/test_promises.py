@@ -130,6 +130,7 @@ def test_rejections_are_counted_and_kept_by_reason_with_the_set_first(service, c
     client.predict(STRANGE)
     after = _rejections(service)
     assert after == {"stranger": before["stranger"] + 1, "unsure": before["unsure"] + 1}
+    assert eventually(lambda: client.drift("tiny").unsure_ratio)
     [item] = eventually(lambda: [item for item in client.review_items(state="open") if item.reason == "unsure"])
     assert item.candidates == [entry.label for entry in answer.set]
     assert (item.candidates[0], item.threshold) == (answer.label, None)

@@ -186,3 +186,14 @@ def test_names_and_versions_come_in_order_and_drafts_are_ignored(tmp_path):
     assert bundles.versions(tmp_path, "tiny") == [1, 9, 10]
     assert bundles.names(tmp_path) == ["other", "tiny"]
     assert bundles.names(tmp_path / "nowhere") == []
+
+
+def test_a_models_directory_may_say_which_model_answers(tmp_path):
+    assert bundles.default_name(tmp_path) is None
+    (tmp_path / "default").write_text("pets\n")
+    assert bundles.default_name(tmp_path) == "pets"
+    (tmp_path / "default").write_bytes(b"\xff")
+    assert bundles.default_name(tmp_path) is None
+    (tmp_path / "default").unlink()
+    tiny.write(tmp_path, name="default")
+    assert bundles.default_name(tmp_path) is None, "that is a bundle"

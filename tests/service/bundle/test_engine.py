@@ -75,7 +75,20 @@ def test_a_sound_bundle_passes_its_self_test(models):
     engine = Engine(load_bundle(models / "tiny" / "1"))
     engine.self_test()
     assert engine.providers == ("cpu",)
-    assert engine.score_shift < 1e-5
+    assert engine.shifts.score < 1e-5
+
+
+def test_the_shift_of_every_part_and_of_the_odds_is_measured(tmp_path):
+    manifest = tiny.fitted_manifest()
+    parts = tuple((mmles + 1e-3, middle) for mmles, middle in manifest.self_test.parts)
+    [black, *others] = manifest.self_test.probabilities
+    black = (black[0] + 1e-3, *black[1:])  # of three equal ones it is the answer then
+    changes = {"parts": parts, "probabilities": (black, *others)}
+    moved = manifest.model_copy(update={"self_test": manifest.self_test.model_copy(update=changes)})
+    engine = Engine(write_bundle(tmp_path, moved, {"model.onnx": tiny.graph(format_version=2)}))
+    engine.self_test()
+    assert engine.shifts.parts == pytest.approx((1e-3, 0), abs=2e-4)
+    assert engine.shifts.log_odds == pytest.approx(1e-3 / (black[0] * (1 - black[0])), rel=0.05)
 
 
 def shifted(manifest, difference):
@@ -90,7 +103,7 @@ def test_scores_may_differ_from_the_exports_only_while_the_gates_promise_stands(
     near, far = (shifted(tiny.manifest(), direction * part * tolerated) for part in (0.9, 1.1))
     engine = Engine(write_bundle(tmp_path / "near", near, {"model.onnx": tiny.graph()}))
     engine.self_test()
-    assert engine.score_shift == pytest.approx(0.9 * tolerated, rel=0.05)
+    assert engine.shifts.score == pytest.approx(0.9 * tolerated, rel=0.05)
     with pytest.raises(BundleError, match=r"scores differ .* accept95 rejects could move by more than 0\.4%"):
         Engine(write_bundle(tmp_path / "far", far, {"model.onnx": tiny.graph()})).self_test()
 

@@ -104,7 +104,11 @@ def opened(bundle: Path, libraries: Path, tmp_path: Path, provider: str, options
 @pytest.mark.parametrize("provider", gpu_wheel.PROVIDERS)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"gpu_memory_limit_bytes": 2**33, "gpu_tf32": True, "tensorrt_fp16": True, "max_batch": 128}],
+    [
+        {},
+        {"gpu_memory_limit_bytes": 2**33, "gpu_tf32": True, "tensorrt_fp16": True, "max_batch": 128}
+        | {"gpu_cuda_graphs": True},
+    ],
     ids=["defaults", "everything"],
 )
 def test_every_option_passes_the_wheels_parser(models, libraries, tmp_path, provider, options):

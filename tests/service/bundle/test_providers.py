@@ -41,11 +41,19 @@ def test_a_gpu_computes_in_float32_unless_asked_otherwise():
 
 
 def test_a_memory_limit_is_the_limit():
-    limit = EngineOptions(gpu_memory_limit_bytes=2**30)
+    limit = EngineOptions(gpu_memory_limit_bytes=2**30, max_batch=64)
     settings = session_providers("cuda", limit, IMAGE, DIGEST)[0][1]
-    assert settings["gpu_mem_limit"] == "1073741824"
+    assert settings["gpu_mem_limit"] == str(2**28)  # for each of the sessions for 1, 8, 32 and 64
+    assert session_providers("tensorrt", limit, IMAGE, DIGEST)[1][1]["gpu_mem_limit"] == str(2**30)
     assert settings["arena_extend_strategy"] == "kSameAsRequested"
     assert session_providers("tensorrt", limit, IMAGE, DIGEST)[0][1]["trt_max_workspace_size"] == "1073741824"
+
+
+def test_cuda_graphs_are_asked_for_by_name_and_for_sessions_of_one_size():
+    graphs = EngineOptions(gpu_cuda_graphs=True)
+    assert "enable_cuda_graph" not in session_providers("cuda", EngineOptions(), IMAGE, DIGEST)[0][1]
+    assert session_providers("cuda", graphs, IMAGE, DIGEST)[0][1]["enable_cuda_graph"] == "1"
+    assert "enable_cuda_graph" not in session_providers("tensorrt", graphs, IMAGE, DIGEST)[1][1]
 
 
 def test_tensorrt_plans_for_every_batch_that_will_come_and_leaves_the_rest_to_cuda():

@@ -57,8 +57,8 @@ def test_thresholds_are_those_of_the_images_and_the_graph_is_the_same(models, fo
     assert "600 labelled images" in after.manifest.provenance.data
     output = capsys.readouterr().out
     assert "fitted/4 is written, calibrated on 600 images" in output
-    assert "left out: 2 images of 'lorry'" in output
-    assert "left out: broken.png" in output
+    assert "left out: 2 × 'lorry' is none of the bundle's labels" in output
+    assert "left out: 1 × broken.png" in output
     assert "accept95: rejects at most 5 % of familiar images" in output
     assert "accept99.9" not in output
     assert b"familiar (in-distribution) images only" in after.read("report.md")

@@ -13,6 +13,7 @@ from portcullis.commands.settings_sources import load
 from portcullis_training.__main__ import COMMANDS
 from portcullis_training.cli import flags, grammar
 from portcullis_training.data import load as load_images
+from portcullis_training.recipes import RECIPES
 from tests import tiny
 from tests.hammer import eventually
 from tests.running import ADMIN_KEY
@@ -183,8 +184,9 @@ def test_review_export_prints_a_training_command_that_works(admin, reviewed_serv
     program, *words = shlex.split(command)
     assert program == "portcullis-train"
     config = flags.config_of(flags.parse(grammar.build(COMMANDS), words))
+    assert config.model_copy(update={"data": RECIPES["photos"].data, "name": "photos"}) == RECIPES["photos"]
     splits = load_images(config.data, config)
-    assert splits.class_names == ("dots", "plaid") and splits.image_spec.height == tiny.SIZE
+    assert splits.class_names == ("dots", "plaid")
     assert len(splits.train) + len(splits.validation) + len(splits.calibration) + len(splits.test) == 40
 
 

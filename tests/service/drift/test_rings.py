@@ -63,7 +63,7 @@ def assert_whole(records: np.ndarray) -> None:
     assert np.array_equal(records["score"], sequence % 1000)
     assert np.array_equal(records["p_value"], (sequence % 512) / 512)
     assert np.array_equal(records["class_index"], sequence % 65536)
-    assert np.array_equal(records["rejected"], sequence % 2)
+    assert np.array_equal(records["outcome"], sequence % 2)
 
 
 def test_what_was_appended_is_read(tmp_path):
@@ -246,7 +246,7 @@ def test_the_window_is_the_newest_of_one_model_over_all_rings(tmp_path):
     expected = [i for i in range(120) if i % 4][-50:]
     assert recent["score"].tolist() == expected
     assert recent["class_index"].tolist() == [i % 10 for i in expected]
-    assert recent["rejected"].tolist() == [i % 2 == 0 for i in expected]
+    assert recent["outcome"].tolist() == [i % 2 == 0 for i in expected]
     np.testing.assert_allclose(recent["p_value"], np.array(expected) / 120, rtol=1e-6)
     assert len(read_recent(find_rings(tmp_path), OTHER, 1000)) == 30
     assert len(read_recent([], KEY, 50)) == 0

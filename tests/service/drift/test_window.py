@@ -13,6 +13,7 @@ from portcullis.bundle import gate
 from portcullis.bundle.gate import P_VALUE_BUCKETS
 from portcullis.drift import window as drift
 from portcullis.drift.evidence import Detector
+from portcullis.drift.rings import ACCEPTED, STRANGER, UNSURE
 from portcullis.drift.window import Window, measure
 from tests import tiny
 from tests.service.drift_reports import empty_report
@@ -25,7 +26,7 @@ def window_of(scores, class_indices=None, threshold=-np.inf) -> Window:
     calibration = tiny.manifest().calibration
     p_values = np.array([gate.p_value(float(score), calibration) for score in scores], dtype=np.float32)
     classes = np.zeros(len(scores)) if class_indices is None else np.asarray(class_indices)
-    return Window(scores, p_values, classes.astype(np.uint16), ~(scores >= threshold))
+    return Window(scores, p_values, classes.astype(np.uint16), (~(scores >= threshold)).astype(np.uint8))
 
 
 def test_the_buckets_fill_the_unit_interval():
@@ -127,12 +128,22 @@ def test_a_report_says_everything_about_the_window_and_the_evidence():
     assert report.ks == pytest.approx(0, abs=1e-6)
     assert report.psi == drift.psi(report.p_value_shares)
     assert report.reject_ratio == np.mean(np.float32(manifest.calibration.scores) < threshold)
-    assert report.reject_ratio_interval == drift.wilson_interval(int(window.rejected.sum()), report.num_images)
+    num_rejected = int(np.count_nonzero(window.outcomes))
+    assert report.reject_ratio_interval == drift.wilson_interval(num_rejected, report.num_images)
+    assert report.unsure_ratio == 0
     assert report.class_mix == (1.0, 0.0, 0.0)
     assert report.class_mix_reference == manifest.class_mix
     assert report.class_mix_distance == pytest.approx(1 - manifest.class_mix[0], abs=1e-3)
     assert (report.alarm, report.num_alarms_since_reset, report.num_images_since_reset) == (True, 1, 500)
     assert report.evidence_log10 >= 6 == np.log10(report.threshold)
+
+
+def test_both_rules_count_as_rejects_and_unsure_is_told_apart():
+    manifest = tiny.manifest()
+    outcomes = np.array([ACCEPTED, STRANGER, UNSURE, UNSURE], np.uint8)
+    window = dataclasses.replace(window_of([0.0] * 4), outcomes=outcomes)
+    report = measure(window, manifest, manifest.calibration, Detector(manifest.calibration, 1e6))
+    assert (report.reject_ratio, report.unsure_ratio) == (0.75, 0.5)
 
 
 def test_an_empty_window_makes_a_report_too():

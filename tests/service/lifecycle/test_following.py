@@ -7,8 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from portcullis.answering.admission import Limits
-from portcullis.answering.pipeline import Load, Pipeline
+from portcullis.answering.engine_here import opener
+from portcullis.answering.pipeline import Pipeline
 from portcullis.answering.preparing import PreparingPool
+from portcullis.answering.served_engine import Load
 from portcullis.bundle import gate
 from portcullis.bundle.providers import EngineOptions
 from portcullis.drift.rings import RingWriter
@@ -26,6 +28,8 @@ from tests import tiny
 from tests.hammer import PATIENCE_SECONDS
 
 CALIBRATION = tiny.manifest().calibration
+
+CPU = EngineOptions(("cpu",))
 
 
 class SlowDisk:
@@ -78,7 +82,8 @@ class Office:
         pool, ring = PreparingPool(1), RingWriter(runtime / "scores-0.ring", capacity=100)
         self.registry = Registry(
             models,
-            EngineOptions(("cpu",)),
+            CPU,
+            opener(CPU),
             lambda bundle, engine: Pipeline(bundle, engine, load, pool, metrics, ring),
             Shadowing(runtime, 0, metrics, 1_000_000),
             metrics,

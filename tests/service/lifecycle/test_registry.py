@@ -12,8 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from portcullis.answering.admission import Limits
-from portcullis.answering.pipeline import Load, Pipeline
+from portcullis.answering.engine_here import opener
+from portcullis.answering.pipeline import Pipeline
 from portcullis.answering.preparing import PreparingPool
+from portcullis.answering.served_engine import Load
 from portcullis.bundle.engine import start
 from portcullis.bundle.providers import EngineOptions
 from portcullis.drift.rings import RingWriter
@@ -28,6 +30,8 @@ from tests.service.pictures import RED
 
 SHARPNESS = {1: 1.0, 2: 1.5, 3: 0.7}
 MEGABYTE = 1024 * 1024
+
+CPU = EngineOptions(("cpu",))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,8 @@ class Desk:
         self.confirmed: list[Followed] = []
         self.registry = Registry(
             models,
-            EngineOptions(("cpu",)),
+            CPU,
+            opener(CPU),
             lambda bundle, engine: Pipeline(bundle, engine, load, pool, metrics, ring),
             self.shadowing,
             metrics,
@@ -97,7 +102,7 @@ async def test_a_swap_serves_the_new_version_and_frees_the_old_engine(desk):
     with pytest.raises(UnknownVersion, match="there are: 2"):
         desk.registry.resolve("tiny", 1)
     await asyncio.gather(*desk.registry._retiring)
-    assert old.engine._session is None
+    assert old.engine._engine._batches is None
     assert desk.confirmed[-1] == Followed(revision=2)
 
 
@@ -108,9 +113,9 @@ async def test_who_chose_a_version_before_it_left_gets_its_answer_from_it(desk):
         await desk.serve(tiny={"default": 2})
         await asyncio.sleep(0)
         assert (await pipeline.predict(RED, gate)).score == expected_score(1)
-        assert pipeline.engine._session is not None
+        assert pipeline.engine._engine._batches is not None
     await asyncio.gather(*desk.registry._retiring)
-    assert pipeline.engine._session is None
+    assert pipeline.engine._engine._batches is None
 
 
 async def test_a_state_that_cannot_be_keeps_what_is_served_and_is_tried_again(desk, directory, tmp_path):
@@ -143,12 +148,12 @@ async def test_the_engine_that_was_checked_is_the_one_that_is_swapped_in(desk, m
 
 async def test_a_checked_engine_that_is_not_wanted_is_freed(desk, monkeypatch):
     engines = []
-    monkeypatch.setattr("portcullis.lifecycle.opening.start", lambda *a: engines.append(start(*a)) or engines[-1])
+    monkeypatch.setattr("portcullis.answering.engine_here.start", lambda *a: engines.append(start(*a)) or engines[-1])
     await desk.serve(tiny={"default": 1})
     async with desk.registry.checked("tiny", 3):
-        assert engines[-1]._session is not None
+        assert engines[-1]._batches is not None
     await asyncio.gather(*desk.registry._opening._freeing)
-    assert [engine._session is None for engine in engines] == [False, True]
+    assert [engine._batches is None for engine in engines] == [False, True]
 
 
 async def test_a_bundle_of_another_name_is_not_served_under_this_one(desk, directory):
@@ -169,7 +174,7 @@ async def test_a_shadow_that_fails_or_lags_harms_no_answer(desk, monkeypatch):
         ended.set()
         raise RuntimeError("the candidate is broken")
 
-    monkeypatch.setattr(candidate.engine, "run", hang)
+    monkeypatch.setattr(candidate.engine._engine, "run", hang)
     answers = [await desk.ask() for _ in range(20)]
     assert not ended.is_set()  # all were answered while it hung
     assert answers == [(1, expected_score(1))] * 20
@@ -218,7 +223,7 @@ async def test_a_shadow_takes_a_tenth_of_the_time_at_the_most(desk, monkeypatch)
     clock = types.SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr("portcullis.lifecycle.shadowing.time", clock)
     await desk.serve(tiny={"default": 1, "shadow": Shadow(version=2, share=1.0, session=1)})
-    candidate = desk.registry.find("tiny").pipelines[2].engine
+    candidate = desk.registry.find("tiny").pipelines[2].engine._engine
     run = candidate.run
 
     def slowly(images):

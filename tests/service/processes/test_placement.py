@@ -14,7 +14,7 @@ from portcullis.processes.placement import (
     merge,
     place,
     placed_options,
-    worker_devices,
+    worker_engines,
 )
 from portcullis.settings import Settings
 from tests.running import RunningService
@@ -36,15 +36,15 @@ on_a_cpu_build = pytest.mark.skipif(has_gpu_build(), reason="onnxruntime's build
     ("options", "placement", "num_cores", "expected"),
     [
         ({}, Placement(), 4, [None] * 4),
-        ({}, Placement("cuda", ("0", "1")), 16, ["0", "1"]),
-        ({}, Placement("cuda", ("MIG-a", "MIG-b")), 16, ["MIG-a", "MIG-b"]),
-        ({"workers": 3}, Placement("cuda", ("0", "1")), 16, ["0", "1", "0"]),
+        ({}, Placement("cuda", ("0", "1")), 4, [0, 1, 0, 1]),
+        ({}, Placement("cuda", ("MIG-a", "MIG-b", "MIG-c")), 2, [0, 1, 2]),
+        ({"workers": 3}, Placement("cuda", ("0", "1")), 16, [0, 1, 0]),
         ({"workers": 3}, Placement(), 16, [None] * 3),
         ({}, Placement("cpu", (), ("cuda does not start here",)), 8, [None] * 8),
     ],
 )
-def test_one_worker_a_core_on_cpu_and_one_a_device_on_gpu(options, placement, num_cores, expected):
-    assert worker_devices(Settings.model_validate(options), placement, num_cores) == expected
+def test_one_worker_a_core_and_on_gpus_at_least_one_for_each(options, placement, num_cores, expected):
+    assert worker_engines(Settings.model_validate(options), placement, num_cores) == expected
 
 
 def test_all_devices_that_start_are_used():
@@ -113,11 +113,12 @@ def test_a_trial_that_dies_without_a_word_is_a_refusal_too(models, tmp_path, mon
 
 
 @pytest.mark.slow
-def test_each_worker_sees_its_own_device_only(models, tmp_path):
+def test_each_engine_process_sees_its_own_device_only_and_workers_none(models, tmp_path):
     """As if two devices had been found; what runs on them here is the CPU's provider."""
     program = (sys.executable, "-c", ON_TWO_DEVICES)
-    with RunningService(models, tmp_path, "--workers", "auto", program=program) as service:
-        seen = [_environment(worker) for worker in service.workers()]
+    with RunningService(models, tmp_path, program=program) as service:
+        fronts, seen = [[_environment(process) for process in part] for part in (service.fronts(), service.engines())]
+    assert not any("CUDA_DEVICE_ORDER" in variables for variables in fronts)
     assert [variables["CUDA_VISIBLE_DEVICES"] for variables in seen] == ["1", "MIG-3f"]
     assert {variables["CUDA_DEVICE_ORDER"] for variables in seen} == {"PCI_BUS_ID"}
     assert {variables["NVIDIA_TF32_OVERRIDE"] for variables in seen} == {"0"}

@@ -27,7 +27,7 @@ def answer(p_value=0.01, score=-5.0, **changes):
     return {
         "model": "m", "version": 1, "label": "cat", "probability": 0.7, "score": score, "p_value": p_value,
         "threshold": -4.0, "operating_point": "accept95", "verdict": "reject", "reason": "stranger",
-        "candidates": ["cat", "dog"], "request_id": "from-a-header",
+        "candidates": ["cat", "dog"], "is_sampled": False, "request_id": "from-a-header",
     } | changes  # fmt: skip
 
 
@@ -35,12 +35,13 @@ def test_a_queue_that_an_earlier_version_made_is_taken_over(tmp_path):
     store = store_at(tmp_path)
     store.add([(image(0), answer())])
     with sqlite3.connect(tmp_path / "review.db") as connection:
-        for column in ("reason", "candidates"):
+        for column in ("reason", "candidates", "is_sampled"):
             connection.execute(f"ALTER TABLE items DROP COLUMN {column}")
     store = store_at(tmp_path)
     store.add([(image(1), answer(threshold=None, reason="unsure"))])
     before, after = sorted(kept(store), key=lambda row: row["created"])
     assert (before["reason"], before["candidates"], before["threshold"]) == (None, "[]", -4.0)
+    assert not before["is_sampled"]  # nobody knows by now
     assert (after["reason"], after["threshold"]) == ("unsure", -math.inf)
     assert json.loads(after["candidates"]) == ["cat", "dog"]
 

@@ -8,9 +8,9 @@ from PIL import Image
 
 from portcullis_training import data
 from portcullis_training.__main__ import main
+from portcullis_training.data.outside import outside_specs, short_name
 from portcullis_training.errors import DataError
 from portcullis_training.exporting.provenance import portable_config
-from portcullis_training.measuring.trained import short_name
 from portcullis_training.recipes import RECIPES, RunConfig
 
 SMALL = RunConfig(validation_size=10, calibration_size=12, test_size=14)
@@ -70,3 +70,17 @@ def test_two_classes_of_one_name_are_refused_before_anything_is_trained(coloured
 def test_class_names_are_given_by_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--recipe", "digits", "--runs", str(tmp_path), "--class-names", "zero,one or more"]) == 1
     assert "expected 10 class names, one a class, got 2" in capsys.readouterr().err
+
+
+def test_outside_sets_that_cannot_be_measured_are_refused_before_anything_is_trained(tmp_path):
+    for name in ("one/test", "two/test"):
+        (tmp_path / name).mkdir(parents=True)
+    one, two = (f"folder:{tmp_path / name / 'test'}" for name in ("one", "two"))
+    assert outside_specs(("shuffled", one)) == {"shuffled": "shuffled", "test": one}
+    with pytest.raises(DataError, match="two outside sets are called 'test'"):
+        outside_specs((one, two))
+    with pytest.raises(DataError, match="nowhere is not there"):
+        outside_specs(("constant", f"npz:{tmp_path / 'nowhere'}"))
+    arguments = ["--recipe", "digits", "--runs", str(tmp_path / "runs"), "--models", str(tmp_path / "models")]
+    assert main(["run", *arguments, "--outside", f"{one} {two}"]) == 1
+    assert not (tmp_path / "runs").exists()

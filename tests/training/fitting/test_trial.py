@@ -9,8 +9,10 @@ from PIL import Image
 from portcullis_training.__main__ import main
 from portcullis_training.errors import FitError
 from portcullis_training.fitting import fit, trial
+from portcullis_training.fitting.memory import Portions
 from portcullis_training.recipes import RECIPES, make_config
 from portcullis_training.runs.directory import create_run
+from tests.training.photos import photos_config, write_photos, write_weights
 
 TINY = RECIPES["digits"].model_copy(
     update={"backbone": "small:4-8-8", "epochs": 2, "batch_size": 256, "device": "cpu", "precision": "float32"}
@@ -70,6 +72,7 @@ def test_the_command_prints_every_step_and_writes_nothing(
     assert main([*tiny, "--steps", "2"]) == 0
     shown = capsys.readouterr().out
     assert "step 2: loss" in shown and "step 3" not in shown and "the whole run of 90 steps" in shown
+    assert "calibrated, exported and compared with torch" in shown
     assert list(tmp_path.iterdir()) == []
     assert main([*tiny, "--steps", "none"]) == 1
     assert "expected a whole number from 1, got 'none'" in capsys.readouterr().err
@@ -117,3 +120,24 @@ def test_the_papers_tinyimagenet_recipe_trains_on_photographs_laid_out_as_it_say
     two_classes_of_photographs(tmp_path / "tinyimagenet" / "val")
     monkeypatch.setenv("PORTCULLIS_DATA", str(tmp_path))
     assert_learns({**RECIPES["tinyimagenet-densenet-bc-100"].model_dump(), **FEW_IMAGES, "device": "cpu"})
+
+
+def test_a_trial_of_photos_encodes_and_validates_as_the_run_would(tmp_path: Path) -> None:
+    """Memory may run out there, where the run would be by then: hours in."""
+    config = photos_config(
+        write_photos(tmp_path / "photos", per_class=20), write_weights(tmp_path / "small.pt"), epochs=2
+    )
+    asked = []
+    original = Portions.run
+
+    def run(self, function, images):
+        asked.append((self.num_images, len(images)))
+        return original(self, function, images)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Portions, "run", run)
+        tried = trial.trial(config, 1)
+    *encoding, validation = asked
+    assert encoding == 2 * [(32, len(tried.splits.train))] and validation == (16, len(tried.splits.validation))
+    assert tried.encoding_seconds > 0 and tried.run_seconds > tried.encoding_seconds
+    assert len(tried.stages[0].steps) == 1

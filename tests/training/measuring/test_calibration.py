@@ -8,12 +8,13 @@ import torch
 
 from portcullis.bundle import gate
 from portcullis_training.data import ImageSet, as_array, to_float
+from portcullis_training.data.outside import short_name
 from portcullis_training.errors import ConfigError, DataError
 from portcullis_training.fitting import checkpoint
 from portcullis_training.measuring.calibration import calibrate, calibrate_trained, load_calibration, load_score
 from portcullis_training.measuring.metrics import Array, expected_calibration_error
 from portcullis_training.measuring.temperature import probabilities_at
-from portcullis_training.measuring.trained import open_trained, short_name
+from portcullis_training.measuring.trained import open_trained
 from portcullis_training.runs.directory import Run
 
 pytestmark = pytest.mark.slow

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy import optimize
 
+from portcullis.bundle import gate
 from portcullis_training.data import ArrayImages, ImageSet
 from portcullis_training.graph.score_parts import OwnScore
 from portcullis_training.measuring.fitted_score import FittingImages, fit_score
@@ -52,6 +53,22 @@ def test_a_part_can_be_left_out() -> None:
 def test_where_no_part_tells_anything_all_count_alike() -> None:
     weights = weights_against(rows([0, 0]), [rows([2, 2])])
     np.testing.assert_array_equal(weights, [0.5, 0.5])
+
+
+def test_the_gates_promise_holds_on_average_for_whatever_score_was_fitted() -> None:
+    """Weights from validation images and strangers anew in every draw; then calibration and test images come in."""
+    draws, num_calibration, num_test = 300, 99, 100
+    rejected, chosen = 0, set()
+    for _ in range(draws):
+        weights = weights_against(rows([0, 0, 0], 40), [rows([-1, 0, 0], 40), rows([0, -0.5, 0.5], 40)])
+        chosen.add(tuple(weights > 0))
+        calibration = gate.summarise((rows([0, 0, 0], num_calibration) @ weights).tolist())
+        threshold = gate.operating_point("accept95", calibration).threshold
+        rejected += int((rows([0, 0, 0], num_test) @ weights < threshold).sum())
+    share, alpha = rejected / (draws * num_test), 0.05
+    error = np.sqrt(alpha * (1 - alpha) * (1 / num_test + 1 / (num_calibration + 2)) / draws)
+    assert alpha - 3 * error <= share <= alpha + 3 * error, "exact, for (n + 1) · 5 % is a whole number"
+    assert len(chosen) > 1, "the rule came out differently"
 
 
 def reads(name: str, images: ImageSet) -> Readings:

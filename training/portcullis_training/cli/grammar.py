@@ -64,12 +64,24 @@ example:
   portcullis-train {command} runs/softmax runs/isomaxplus runs/dismax --output docs/results/figures
 """
 
+ABLATE_EXAMPLES = """\
+example (twins that differ in their method, both calibrated):
+  portcullis-train {command} runs/digits runs/digits-softmax --output docs/results/ablation
+"""
+
 PACK_EXAMPLES = """\
 examples:
   portcullis-train {command} cifar10 data/cifar10_train.npz
   portcullis-train {command} cifar10 data/cifar10_test.npz --part test
   portcullis-train {command} folder:photos data/photos.npz --image-size 64
 then: --data npz:data/cifar10_train.npz,data/cifar10_test.npz
+"""
+
+ANSWERS_EXAMPLES = """\
+The page stays in the run's directory: mistakes, strange photos, doubtful labels, the classes that need more photos.
+examples:
+  portcullis-train {command} runs/my-photos
+  portcullis-train {command} runs/my-photos --no-pictures
 """
 
 ONE_RUN_EXAMPLE = "example:\n  portcullis-train {command} runs/digits\n"
@@ -94,7 +106,11 @@ def build(functions: Commands) -> Parser:
     _add_cost(run)
     _add_pictures(run)
     _add_check_data(add("check-data", "look at a folder of photos before anything is trained on it", CHECK_EXAMPLES))
-    attempt = add("try", "train a few steps of a run, to see that it works and how long it would take", TRY_EXAMPLES)
+    attempt = add(
+        "try",
+        "a few steps of a run and all that follows them, to see that it works and how long it would take",
+        TRY_EXAMPLES,
+    )
     add_run_flags(attempt)
     attempt.add_argument("--steps", type=_count, default=3, metavar="N", help="how many (default: %(default)s)")
     fit = add("fit", "train a classifier", RUN_EXAMPLES + "  portcullis-train fit --resume runs/digits\n")
@@ -105,8 +121,20 @@ def build(functions: Commands) -> Parser:
         add("evaluate", "measure a run, or its bundle as served, on test and out-of-distribution (OOD) images")
     )
     evaluate.add_argument("--bundle", type=Path, metavar="DIR", help="measure this bundle as the service serves it")
+    _add_outside(evaluate)
     _add_cost(evaluate)
-    _add_models(_add_run(add("export", "write the bundle of an evaluated run, and prove that it can be served")))
+    export = _add_run(add("export", "write the bundle of an evaluated run, and prove that it can be served"))
+    _add_models(export)
+    export.add_argument("--name", metavar="NAME", help="of the bundle (default: that of the run)")
+    answers = _add_run(
+        add(
+            "answers",
+            "show how a calibrated run answers, photo by photo, and what to photograph next",
+            ANSWERS_EXAMPLES,
+        )
+    )
+    _add_pictures(answers)
+    _add_ablate(add("ablate", "tabulate what every part of the score of calibrated runs is worth", ABLATE_EXAMPLES))
     _add_compare(add("compare", "train twins that differ in their method alone, and tabulate them", COMPARE_EXAMPLES))
     _add_figures(add("figures", "draw loss landscapes, mean logits and a compound image of runs", FIGURES_EXAMPLES))
     _add_pack(add("pack", "write the images of a data spec as one npz file", PACK_EXAMPLES))
@@ -146,6 +174,26 @@ def _add_figures(command: Parser) -> None:
         metavar="N",
         help="of the landscape, along each side: N x N losses of 500 training images a run (default: %(default)s)",
     )
+
+
+def _add_outside(command: Parser) -> None:
+    command.add_argument(
+        "--outside",
+        metavar="SPECS",
+        help="out-of-distribution (OOD) sets by blanks, from now on in the place of those in its config",
+    )
+
+
+def _add_ablate(command: Parser) -> None:
+    command.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directories of calibrated runs")
+    _add_outside(command)
+    command.add_argument(
+        "--knn",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure KNN over all training images too, which takes a pass over them",
+    )
+    command.add_argument("--output", type=Path, required=True, metavar="DIR", help="where figures, page and plot go")
 
 
 def _add_pack(command: Parser) -> None:

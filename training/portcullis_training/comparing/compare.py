@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from portcullis_training import methods
 from portcullis_training.comparing.cells import place, spread
-from portcullis_training.data.laid_out import refuse_missing
+from portcullis_training.data import outside_specs
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.provenance import current_commit, library_versions, portable_config
 from portcullis_training.fitting import checkpoint
@@ -130,7 +130,7 @@ def train_twins(
     """
     if not variants or not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"expected variants and different seeds, got {[v.name for v in variants]} and {list(seeds)}")
-    refuse_missing(base.outside)
+    outside_specs(base.outside)  # refused now, not after hours
     # Seed by seed: after the first one there is a table already.
     cells = {
         (variant, seed): create_run(runs, twin_config(base, variant, seed)) for seed in seeds for variant in variants

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from portcullis_training.comparing.compare import Comparison, Say, Variant, train_twins
 from portcullis_training.comparing.paper_page import PaperTable, Table, Tiers, page
+from portcullis_training.data.outside import short_name
 from portcullis_training.errors import ConfigError
-from portcullis_training.measuring.trained import short_name
 from portcullis_training.recipes import RunConfig
 from portcullis_training.runs import atomic
 

@@ -16,7 +16,7 @@ from portcullis_training.data.image_set import (
     in_order,
     to_float,
 )
-from portcullis_training.data.outside import load_outside
+from portcullis_training.data.outside import load_outside, outside_specs
 from portcullis_training.data.sources import Source
 from portcullis_training.data.specs import read_source
 from portcullis_training.data.splits import Splits, split
@@ -26,7 +26,7 @@ from portcullis_training.recipes import RunConfig
 
 __all__ = [
     "ArrayImages", "FileImages", "ImageSet", "Splits", "as_array", "channel_statistics", "in_order", "load",
-    "load_outside", "to_float",
+    "load_outside", "outside_specs", "to_float",
 ]  # fmt: skip
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from portcullis_training.data.named import data_directory
@@ -43,12 +41,3 @@ def folder_of(spec: str, *, is_outside: bool) -> str | None:
     if not wanted.is_dir():
         raise DataError(f"{spec}: expected its pictures in {root}, which PORTCULLIS_DATA moves; {layout.words}")
     return str(wanted)
-
-
-def refuse_missing(outside: Iterable[str]) -> None:
-    """Before hours of training, what would be missed after them."""
-    for spec in outside:
-        folder_of(spec, is_outside=True)
-        kind, _, location = spec.partition(":")
-        if kind == "folder" and not Path(location).is_dir():
-            raise DataError(f"{spec}: no such folder")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -18,11 +19,36 @@ from portcullis_training.data.strangers import shuffle_patches
 from portcullis_training.errors import DataError
 from portcullis_training.recipes import RunConfig
 
+FILE_KINDS = ("folder", "idx", "npz")
 NUM_MADE = 2000
 FEWEST_MADE, PIXELS_MADE = 400, 20_000_000
 """Large images are made in smaller numbers: of 224 pixels 400, which tell an AUROC to two digits."""
 NUM_PATCHES_PER_SIDE = 4
 SMOOTH_CELLS = 4  # a coarse grid of this many cells a side, enlarged: blobs without detail
+
+
+def outside_specs(specs: Sequence[str]) -> dict[str, str]:
+    """Data specs by their short names; refused where two have the same, or what they name is not there."""
+    named: dict[str, str] = {}
+    for spec in specs:
+        name, (kind, _, location) = short_name(spec), spec.removeprefix("grey:").partition(":")
+        if name in named:
+            raise DataError(f"two outside sets are called {name!r}; rename one of the files or folders")
+        if kind in FILE_KINDS and (missing := [path for path in location.split(",") if not Path(path).exists()]):
+            raise DataError(f"outside set {spec}: {missing[0] or 'a path'} is not there")
+        folder_of(spec, is_outside=True)
+        named[name] = spec
+    return named
+
+
+def short_name(spec: str) -> str:
+    """A data spec without the directories of this machine: `npz:/data/svhn_test.npz` is svhn_test."""
+    kind, _, location = spec.partition(":")
+    if kind == "grey":
+        return f"grey:{short_name(location)}"
+    if kind not in FILE_KINDS:
+        return spec
+    return location.split(",")[-1].rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz")
 
 
 def load_outside(spec: str, config: RunConfig, splits: Splits) -> ImageSet:

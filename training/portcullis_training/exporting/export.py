@@ -3,6 +3,7 @@
 import copy
 import os
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,16 +35,16 @@ from portcullis_training.exporting.parity import (
     torch_outputs,
 )
 from portcullis_training.exporting.provenance import CONFIG_FILE, portable_config, provenance_of
-from portcullis_training.exporting.report import render_report
+from portcullis_training.exporting.report import REPORT_FILE, render_report
+from portcullis_training.graph.score import Score
 from portcullis_training.graph.served import FORMAT_VERSION, ServedClassifier, to_onnx
 from portcullis_training.measuring.calibration import Calibration, load_calibration, load_score
 from portcullis_training.measuring.evaluation import (
     Evaluation,
     OutsideSetFigures,
     load_evaluation,
-    predict_of,
 )
-from portcullis_training.measuring.predictions import Predict
+from portcullis_training.measuring.predictions import Predict, of_readings
 from portcullis_training.measuring.promises import with_promises
 from portcullis_training.measuring.trained import Trained, open_trained
 from portcullis_training.runs.directory import Run
@@ -55,32 +56,52 @@ NUM_REAL_IMAGES = 64
 """Test images that parity is proven on, beside the extreme ones."""
 
 
-def export(run: Run, models: Path, examples: Path | None = None) -> Bundle:
+def export(run: Run, models: Path, examples: Path | None = None, name: str | None = None) -> Bundle:
     """Write the next version of the run's bundle below `models`; one that cannot be served is never written.
 
-    `examples`: a folder of pictures that go along, or of such folders, one a kind, for people who try the model.
+    `name` is the bundle's, by default that of the run. `examples`: a folder of pictures that go along, or of such
+    folders, one a kind, for people who try the model.
     """
     trained = open_trained(run)
     if trained.method.export_refusal is not None:
         raise ConfigError(f"{trained.method.name} cannot be exported: {trained.method.export_refusal}")
     calibration = load_calibration(trained)
-    evaluation = load_evaluation(trained)
+    measured = Measured(calibration, load_score(trained, calibration), load_evaluation(trained))
+    written = write_measured(trained, measured, models, name=name, examples=examples)
+    _keep_report(written, run)
+    return written
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What is known of a trained run when it is exported."""
+
+    calibration: Calibration
+    score: Score
+    evaluation: Evaluation
+
+
+def write_measured(
+    trained: Trained, measured: Measured, models: Path, *, name: str | None = None, examples: Path | None = None
+) -> Bundle:
+    """Graph, manifest, report and examples as the next version of a bundle, proven by serving them."""
+    config, image, calibration = trained.run.config, trained.splits.image_spec, measured.calibration
     classifier = copy.deepcopy(trained.classifier).cpu()  # parity is proven on the CPU, whatever trained it
-    served = ServedClassifier(classifier, calibration.temperature, load_score(trained, calibration)).eval()
-    graph = to_onnx(served, trained.splits.image_spec)
-    unproven = make_manifest(trained, calibration, evaluation, served, _next_version(models, run.config.name))
-    predict = predict_of(trained, calibration)
+    served = ServedClassifier(classifier, calibration.temperature, measured.score).eval()
+    graph = to_onnx(served, image)
+    name = name or config.name
+    unproven = make_manifest(trained, calibration, measured.evaluation, served, (name, _next_version(models, name)))
+    predict = of_readings(
+        trained.readings_of, trained.method, calibration.temperature, measured.score, calibration.ablation
+    )
     manifest = with_promises(unproven, predict("test", trained.splits.test), trained.splits.test.labels)
-    report = render_report(manifest, evaluation, trained, predict)
     files = {
         MODEL_FILE: graph,
-        CONFIG_FILE: (portable_config(run.config).model_dump_json(indent=1) + "\n").encode(),
-        **report,
-        **read_examples(examples, trained.splits.image_spec),
+        CONFIG_FILE: (portable_config(config).model_dump_json(indent=1) + "\n").encode(),
+        **render_report(manifest, measured.evaluation, trained, predict),
+        **read_examples(examples, image),
     }
-    written = write_bundle(models, manifest, files, check=lambda draft: _prove(draft, served, trained, predict))
-    _keep_report(run, report)
-    return written
+    return write_bundle(models, manifest, files, check=lambda draft: _prove(draft, served, trained, predict))
 
 
 def read_examples(folder: Path | None, image: ImageSpec) -> dict[str, bytes]:
@@ -117,15 +138,15 @@ def _pictures(folder: Path, pattern: str) -> list[Path]:
 
 
 def make_manifest(
-    trained: Trained, calibration: Calibration, evaluation: Evaluation, served: ServedClassifier, version: int
+    trained: Trained, calibration: Calibration, evaluation: Evaluation, served: ServedClassifier, place: tuple[str, int]
 ) -> Manifest:
-    """Everything about the graph that is not arithmetic."""
+    """Everything about the graph that is not arithmetic. `place`: name and version."""
     config = trained.run.config
     expected = torch_outputs(served, self_test_images(trained.splits.image_spec))
     return Manifest(
         format_version=FORMAT_VERSION,
-        name=config.name,
-        version=version,
+        name=place[0],
+        version=place[1],
         created=datetime.now(UTC),
         labels=trained.splits.class_names,
         image=trained.splits.image_spec,
@@ -197,9 +218,10 @@ def _next_version(models: Path, name: str) -> int:
     return max(bundles.versions(models, name), default=0) + 1
 
 
-def _keep_report(run: Run, report: dict[str, bytes]) -> None:
+def _keep_report(bundle: Bundle, run: Run) -> None:
     """A copy beside the run, so that a person need not look into the bundle."""
-    for file, content in report.items():
-        path = run.directory / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    for file in bundle.manifest.files:
+        if file == REPORT_FILE or file.startswith("plots/"):
+            path = run.directory / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bundle.read(file))

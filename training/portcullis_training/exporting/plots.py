@@ -17,6 +17,8 @@ from portcullis_training.measuring.metrics import (
 
 NUM_HISTOGRAM_BINS = 80
 NUM_PANEL_COLUMNS = 2
+MAX_NAMED_CLASSES = 60
+"""A confusion matrix of more classes has colours alone: names would lie upon one another."""
 INSIDE_COLOUR = "#2a6f97"
 OUTSIDE_COLOURS = ("#d1495b", "#edae49", "#7d5ba6", "#66a182", "#8d6b4f", "#4f4f4f")
 OUTER_SHARE = 0.002
@@ -71,6 +73,25 @@ def risk_coverage_curves(curves: Mapping[str, RiskCoverage], title: str) -> byte
     return png(figure)
 
 
+def confusion_matrix(counts: Indices, class_names: Sequence[str], title: str) -> bytes:
+    """Shares of the images of each class (row) that are answered with each class (column), numbers where they fit."""
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    num_classes = len(class_names)
+    side = min(14.0, 3.2 + 0.24 * num_classes)
+    figure = Figure(figsize=(side + 0.6, side), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    drawn = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(drawn, ax=axes, fraction=0.04, label="share of the class")
+    if num_classes <= MAX_NAMED_CLASSES:
+        axes.set_xticks(range(num_classes), class_names, rotation=90, fontsize=7)
+        axes.set_yticks(range(num_classes), class_names, fontsize=7)
+        for row, column in np.argwhere(counts):
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=6, color=colour)
+    axes.set(xlabel="answered", ylabel="class of the image", title=title)
+    return png(figure)
+
+
 def panels_against_epochs(epochs: Sequence[int], panels: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
     """A panel a figure, a line a method, over the epochs trained for."""
     num_rows = -(-len(panels) // NUM_PANEL_COLUMNS)
@@ -86,6 +107,24 @@ def panels_against_epochs(epochs: Sequence[int], panels: Mapping[str, Mapping[st
         axes.set_axis_off()
     figure.axes[0].legend(frameon=False)
     figure.supxlabel("epochs", fontsize=9)
+    return png(figure)
+
+
+def dots_by_row(panels: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str], xlabel: str) -> bytes:
+    """A panel below the other, a row for each of its entries, in it a dot for each of the names."""
+    num_rows = [len(rows) for rows in panels.values()]
+    figure = Figure(figsize=(8, 0.6 + 0.25 * sum(num_rows) + 0.5 * len(panels)), dpi=110, layout="constrained")
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=num_rows, sharex=True)[:, 0]
+    for axes, (title, rows) in zip(grid, panels.items(), strict=True):
+        for index, name in enumerate(names):
+            colour = OUTSIDE_COLOURS[index % len(OUTSIDE_COLOURS)]
+            axes.plot([values[index] for values in rows.values()], range(len(rows)), "o", color=colour, label=name)
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.invert_yaxis()
+        axes.grid(axis="x", linewidth=0.4)
+        axes.set_title(title, fontsize=9)
+    grid[0].legend(frameon=False, fontsize=8)
+    grid[-1].set_xlabel(xlabel)
     return png(figure)
 
 

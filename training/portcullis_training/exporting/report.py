@@ -5,8 +5,8 @@ from portcullis.bundle.manifest import FITTED, Manifest
 from portcullis_training.exporting import plots
 from portcullis_training.exporting.promise_sections import promise_sections
 from portcullis_training.measuring.evaluation import DetectionFigures, Evaluation
-from portcullis_training.measuring.metrics import risk_coverage
-from portcullis_training.measuring.predictions import CALIBRATED, WITHOUT, Predict
+from portcullis_training.measuring.metrics import Indices, risk_coverage
+from portcullis_training.measuring.predictions import CALIBRATED, WITHOUT, Predict, Predictions
 from portcullis_training.measuring.trained import Trained
 
 REPORT_FILE = "report.md"
@@ -52,13 +52,8 @@ def _plots(manifest: Manifest, trained: Trained, predict: Predict) -> dict[str, 
     inside = predict("test", trained.splits.test)
     outside = {name: predict(f"outside {name}", images) for name, images in trained.outside_sets().items()}
     labels = trained.splits.test.labels
-    is_correct = inside.probabilities.argmax(axis=1) == labels
     title = f"{manifest.name}, test images"
     thresholds = {point.name: point.threshold for point in manifest.operating_points}
-    curves = {
-        "ordered by probability": risk_coverage(inside.probabilities.max(axis=1), is_correct),
-        f"ordered by {score_title(inside.shipped_score)}": risk_coverage(inside.score, is_correct),
-    }
     return {
         RELIABILITY_FILE: plots.reliability_diagram(inside.probabilities, labels, title),
         SCORES_FILE: plots.score_histograms(
@@ -70,8 +65,18 @@ def _plots(manifest: Manifest, trained: Trained, predict: Predict) -> dict[str, 
             inside.mean_logits, {name: answers.mean_logits for name, answers in outside.items()},
             "mean logit", f"{manifest.name}, in- and out-of-distribution",
         ),
-        RISK_COVERAGE_FILE: plots.risk_coverage_curves(curves, title),
+        RISK_COVERAGE_FILE: risk_coverage_plot(inside, labels, title),
     }  # fmt: skip
+
+
+def risk_coverage_plot(test: Predictions, labels: Indices, title: str) -> bytes:
+    """What is gained by answering fewer images: the surest, or the most familiar."""
+    is_right = test.probabilities.argmax(axis=1) == labels
+    curves = {
+        "ordered by probability": risk_coverage(test.probabilities.max(axis=1), is_right),
+        f"ordered by {score_title(test.shipped_score)}": risk_coverage(test.score, is_right),
+    }
+    return plots.risk_coverage_curves(curves, title)
 
 
 def _head(manifest: Manifest, trained: Trained) -> list[str]:

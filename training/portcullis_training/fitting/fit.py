@@ -224,11 +224,13 @@ class Fitting:
         if not self.process.is_main:
             row["validation_accuracy"] = 0.0
             return
-        portions = Portions(min(MAX_VALIDATION_BATCH, len(self.training_batches.share.positions)))
-        row["validation_accuracy"] = accuracy_of(
-            self.shipped, self.splits.validation, self.process.device, portions, self.config.num_workers
-        )
+        row["validation_accuracy"] = self.validation_accuracy(self.splits.validation)
         atomic.write_text(self.run.history_path, json.dumps(self.history, indent=1) + "\n")
+
+    def validation_accuracy(self, images: data.ImageSet) -> float:
+        """Share of images that the weights which would be exported answer rightly."""
+        portions = Portions(min(MAX_VALIDATION_BATCH, len(self.training_batches.share.positions)))
+        return accuracy_of(self.shipped, images, self.process.device, portions, self.config.num_workers)
 
     def _save(self) -> None:
         generators = self.process.gather(self.process.generator_state())

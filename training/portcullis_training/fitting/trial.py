@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from portcullis_training import data
 from portcullis_training.errors import FitError
 from portcullis_training.fitting import schedule
+from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.distributed import training_process
+from portcullis_training.fitting.encoding import BATCH_SIZE as ENCODED_AT_ONCE
+from portcullis_training.fitting.encoding import Encoder
 from portcullis_training.fitting.fit import Fitting
 from portcullis_training.fitting.tally import LOSS
+from portcullis_training.fitting.validation import MAX_VALIDATION_BATCH
 from portcullis_training.recipes import RunConfig
 from portcullis_training.runs.directory import Run
 
@@ -50,9 +55,19 @@ class TrialStage:
 class Trial:
     """What the steps showed. Nothing is written."""
 
-    num_parameters: int
+    classifier: Classifier
+    """After the steps, for those who want to try what comes after training."""
+    splits: data.Splits
+    device: torch.device
     batch_size: int
+    encoding_seconds: float
+    """How long all photos would take through the frozen backbone; 0 where a run does not begin so."""
     stages: tuple[TrialStage, ...]
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers that are learned."""
+        return sum(parameter.numel() for parameter in self.classifier.parameters())
 
     @property
     def num_run_steps(self) -> int:
@@ -61,20 +76,48 @@ class Trial:
 
     @property
     def run_seconds(self) -> float:
-        """How long the whole run would take."""
-        return sum(stage.run_seconds for stage in self.stages)
+        """How long the whole run would take, were there no limit of time."""
+        return self.encoding_seconds + sum(stage.run_seconds for stage in self.stages)
 
 
 def trial(config: RunConfig, num_steps: int) -> Trial:
-    """Train the first steps of a run exactly as `fit` would, at most an epoch of each image size, and forget them."""
+    """Train the first steps of a run exactly as `fit` would, at most an epoch of each image size, and forget them.
+
+    Images go through the frozen backbone before and through validation after them, a batch each: there, too, memory may
+    run out.
+    """
     torch.set_flush_denormal(True)
     with training_process(config) as process:
-        fitting = Fitting(Run(Path(), config), process, data.load(config.data, config))
-        return Trial(
-            num_parameters=sum(parameter.numel() for parameter in fitting.classifier.parameters()),
+        splits = data.load(config.data, config)
+        fitting = Fitting(Run(Path(), config), process, splits)
+        tried = Trial(
+            classifier=fitting.classifier,
+            splits=splits,
+            device=process.device,
             batch_size=fitting.batch_size,
+            encoding_seconds=_encoding_seconds(fitting) if config.frozen else 0.0,
             stages=tuple(_stages(fitting, num_steps)),
         )
+        fitting.validation_accuracy(_first(splits.validation, MAX_VALIDATION_BATCH))
+        return tried
+
+
+def _encoding_seconds(fitting: Fitting) -> float:
+    """By the second of two batches: the first warms up."""
+    splits, device, num_workers = fitting.splits, fitting.process.device, fitting.config.num_workers
+    encoder = Encoder(fitting.classifier, splits.image_spec, device, num_workers)
+    sample = _first(splits.train, ENCODED_AT_ONCE)
+    seconds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        encoder.encode_once(sample)
+        seconds.append(time.perf_counter() - started)
+    num_images = sum(len(part) for part in (splits.train, splits.validation, splits.calibration, splits.test))
+    return seconds[-1] * num_images / len(sample)
+
+
+def _first(images: data.ImageSet, at_most: int) -> data.ImageSet:
+    return images.subset(np.arange(min(at_most, len(images))))
 
 
 def _stages(fitting: Fitting, num_steps: int) -> Iterator[TrialStage]:

@@ -1,5 +1,7 @@
 """Calibrate a trained run: temperature and score on training and validation images, the gate on its own split."""
 
+from collections.abc import Callable
+
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
@@ -69,9 +71,14 @@ def calibrate(run: Run) -> Calibration:
 
 def calibrate_trained(trained: Trained) -> tuple[Calibration, Score]:
     """Training and validation images give temperature and score; then calibration images, seen by nothing, the gate."""
+    return calibrate_by(trained, fit_temperature)
+
+
+def calibrate_by(trained: Trained, fit_to: Callable[[Array, Indices], TemperatureFit]) -> tuple[Calibration, Score]:
+    """The same with another rule for the temperature, from validation logits and labels."""
     validation = trained.splits.validation
     logits = trained.readings_of("validation", validation).logits
-    fit = fit_temperature(logits, validation.labels)
+    fit = fit_to(logits, validation.labels)
     score_temperature = fit.temperature if trained.run.config.score_temperature == "calibrated" else 1.0
     fitted = _fitted(trained, score_temperature)
     grid = probability_grid(probabilities_at(logits, fit.temperature).max(axis=1))

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from portcullis_training.data import FileImages, ImageSet, in_order, to_float
 from portcullis_training.fitting.classifier import Classifier, Reading
 from portcullis_training.fitting.encoding import Encoder
+from portcullis_training.fitting.memory import Portions
 from portcullis_training.fitting.precision import full_precision
 from portcullis_training.measuring.metrics import Array
 from portcullis_training.methods import LooksTwice, Method
@@ -45,11 +46,18 @@ def of_classifier(
 ) -> ReadingsOf:
     """Readings of a named set by running the classifier, as its method looks at images."""
 
+    portions = Portions(BATCH_SIZE)
+    widths: list[int] = []
+
+    def side_by_side(batch: Tensor) -> Tensor:
+        parts = look(classifier, to_float(batch.to(device)), method)
+        widths[:] = [part.shape[1] for part in parts]
+        return torch.cat([part.cpu() for part in parts], dim=1)
+
     def readings_of(name: str, images: ImageSet) -> Readings:
-        batches = in_batches(name, images, num_workers)
         with full_precision():
-            read = [[part.cpu() for part in look(classifier, to_float(batch.to(device)), method)] for batch in batches]
-        return Readings(*(torch.cat(column).numpy() for column in zip(*read, strict=True)))
+            rows = torch.cat([portions.run(side_by_side, batch) for batch in in_batches(name, images, num_workers)])
+        return Readings(*(part.numpy() for part in rows.split(widths, dim=1)))
 
     classifier.eval()
     return readings_of

@@ -66,6 +66,11 @@ def fit_temperature(logits: Array, labels: Indices) -> TemperatureFit:
     return _describe(candidates[best], best, logits, labels)
 
 
+def unfitted(logits: Array, labels: Indices) -> TemperatureFit:
+    """T = 1, described as a fit is; for logits that nothing can be fitted to yet."""
+    return _describe(1.0, "one", logits, labels)
+
+
 def _better(errors: dict[FittedBy, float], num_images: int) -> FittedBy:
     """The lowest error, but the likelihood's where one image in place of another could undo the difference.
 

@@ -35,13 +35,8 @@ class Trained:
     def outside_sets(self) -> dict[str, data.ImageSet]:
         """The outside sets of the config by their short names, in the geometry of the inside images."""
         config = self.run.config
-        named: dict[str, data.ImageSet] = {}
-        for spec in config.outside:
-            name = short_name(spec)
-            if name in named:
-                raise DataError(f"two outside sets are called {name!r}; rename one of the files")
-            named[name] = data.load_outside(spec, config, self.splits)
-        return named
+        specs = data.outside_specs(config.outside)
+        return {name: data.load_outside(spec, config, self.splits) for name, spec in specs.items()}
 
 
 def open_trained(run: Run) -> Trained:
@@ -70,13 +65,3 @@ def _reading(run: Run, classifier: Classifier, splits: data.Splits, device: torc
     return of_encoder(
         classifier, Encoder(classifier, splits.image_spec, device, num_workers, run.directory / "features")
     )
-
-
-def short_name(spec: str) -> str:
-    """A data spec without the directories of this machine: `npz:/data/svhn_test.npz` is svhn_test."""
-    kind, _, location = spec.partition(":")
-    if kind == "grey":
-        return f"grey:{short_name(location)}"
-    if kind not in ("folder", "idx", "npz"):
-        return spec
-    return location.split(",")[-1].rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz")

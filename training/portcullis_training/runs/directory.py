@@ -61,6 +61,13 @@ def open_run(directory: Path) -> Run:
     return Run(directory, read_config(directory / "config.json"))
 
 
+def measured_against(run: Run, outside: tuple[str, ...]) -> Run:
+    """The same run with other outside sets, saved: they have a say in nothing but its figures."""
+    changed = Run(run.directory, run.config.model_copy(update={"outside": outside}))
+    atomic.write_text(run.directory / "config.json", changed.config.model_dump_json(indent=2) + "\n")
+    return changed
+
+
 def read_config(path: Path) -> RunConfig:
     """A saved config; an unknown field in it is refused."""
     try:

@@ -15,7 +15,7 @@ from portcullis.bundle import files as bundles
 from portcullis.errors import BadRequest
 from portcullis.lifecycle.changes import Behind
 
-Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
+Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 
 
 def add_repository(router: APIRouter, context: Context) -> None:

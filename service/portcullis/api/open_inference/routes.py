@@ -45,7 +45,7 @@ PREFIX = "/v2"
 INFER_PATH = re.compile(rf"^{PREFIX}/models/[^/]+(/versions/[^/]+)?/infer$")
 OUTPUTS = ("probabilities", "score", "mmles", "p_value", "verdict", "reason")
 TEXTS = ("verdict", "reason")
-Name = Annotated[str, Path(description="A model's name", examples=["cifar10-whitened"])]
+Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 Version = Annotated[int, Path(ge=1, le=999_999_999, description="A version", examples=[2])]
 
 
@@ -71,8 +71,7 @@ def _add_health(router: APIRouter, context: Context) -> None:
         responses=refusals(Unavailable),
     )
     async def ready() -> Response:
-        if not context.is_ready():
-            raise Unavailable("not ready: starting or draining")
+        context.check_ready()
         return Response()
 
 
@@ -138,8 +137,7 @@ def _add_infer(router: APIRouter, context: Context) -> None:
 
 async def _infer(context: Context, request: Request, name: str, version: int | None) -> Response:
     context.access.check_predict(secret(request.scope))
-    if not context.is_ready():
-        raise Unavailable("the service is starting or stopping")
+    context.check_ready()
     exchange = exchange_of(request.scope)
     pipeline, gate = context.registry.resolve(name, version)
     with pipeline.in_use():

@@ -176,8 +176,8 @@ class LiveView {
     const shares = sharesFromSteps(windowSteps(drift, reference), this.bins.edges);
     this.charts.scores.setData(binData(this.bins.edges, this.bins.shares, [{ shares }]));
     describe(this.frames.verdicts, `Now ${number(latest.accepted, 1)} accepted and ${number(latest.rejected, 1)} rejected images a second`);
-    describe(this.frames.scores, `Scores of the window over those of the calibration images; ${percent(drift.reject_ratio)} of the window lie below the threshold`);
-    describe(this.frames.rejected, `${percent(drift.reject_ratio)} of the window are rejected`);
+    describe(this.frames.scores, `Scores of the window over those of the calibration images`);
+    describe(this.frames.rejected, `${percent(drift.reject_ratio)} of the window are rejected, ${percent(drift.unsure_ratio)} of it as unsure`);
     describe(this.frames.evidence, `Evidence of drift ${number(drift.evidence_log10, 1)}, alarm at ${number(this.alarmLevel, 1)}`);
     describe(this.frames.psi, `PSI ${number(drift.psi, 2)}`);
     describe(this.frames.latency, `Half of the answers take ${duration(latest.p50)} or less, 99 in 100 take ${duration(latest.p99)} or less`);
@@ -196,7 +196,7 @@ function tiles(drift, latest) {
   const [low, high] = drift.reject_ratio_interval;
   return [
     tile("images a second", number(latest.accepted + latest.rejected, 1), `${count(latest.numAnswered)} in all`),
-    tile("rejected", percent(drift.reject_ratio), `95 %: ${(100 * low).toFixed(1)} to ${percent(high)}`),
+    tile("rejected", percent(drift.reject_ratio), `95 %: ${(100 * low).toFixed(1)} to ${percent(high)}${drift.unsure_ratio ? `; as unsure ${percent(drift.unsure_ratio)}` : ""}`),
     tile("evidence of drift", number(drift.evidence_log10, 1), `alarm at ${number(Math.log10(drift.threshold), 1)}`),
     tile("PSI", number(drift.psi, 2), `KS ${number(drift.ks, 2)}`),
     tile("latency", duration(latest.p50), `p99 ${duration(latest.p99)}`),

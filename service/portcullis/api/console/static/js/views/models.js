@@ -5,6 +5,7 @@ import { fill, h } from "../dom.js";
 import { failurePanel } from "../failures.js";
 import { count, date, number, percent, score as scoreText } from "../format.js";
 import { renderMarkdown } from "../markdown.js";
+import { calibrationSheet } from "./calibration.js";
 import { changesSheet } from "./model_changes.js";
 
 export function modelsView(session) {
@@ -20,13 +21,14 @@ class ModelsView {
     this.served = h("div", { class: "sheet" });
     this.figures = h("div", { class: "model-grid" });
     this.changes = changesSheet(session);
+    this.calibration = calibrationSheet(session);
     this.report = h("article", { class: "report" });
     this.reportSheet = h("div", { class: "sheet" }, this.report);
     this.root = h(
       "section",
       { class: "view models", "aria-label": "Models" },
       h("header", { class: "intro" }, h("h1", {}, "Models")),
-      h("div", { class: "stack" }, this.served, this.figures, this.changes.root, this.reportSheet),
+      h("div", { class: "stack" }, this.served, this.figures, this.changes.root, this.calibration, this.reportSheet),
     );
     session.addEventListener("models", () => this.root.hidden || this.#render());
   }
@@ -44,7 +46,7 @@ class ModelsView {
 
   #render() {
     this.changes.render();
-    for (const part of [this.figures, this.reportSheet]) part.hidden = !this.session.model;
+    for (const part of [this.figures, this.calibration, this.reportSheet]) part.hidden = !this.session.model;
     if (!this.session.model) {
       fill(this.served, h("p", { class: "empty" }, "No model is served."));
       return;

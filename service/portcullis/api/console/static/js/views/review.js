@@ -49,6 +49,7 @@ class ReviewView {
     this.stateFilter = h("select", { on: reload }, ["open", "labelled", "dismissed"].map((state) => h("option", { value: state }, state)));
     this.verdictFilter = h("select", { on: reload }, h("option", { value: "" }, "any"), h("option", { value: "reject" }, "reject"), h("option", { value: "accept" }, "accept"));
     this.labelFilter = h("select", { on: reload });
+    this.sampleFilter = h("select", { on: reload }, h("option", { value: "" }, "all"), h("option", { value: "true" }, "drawn by chance"));
     this.exportButton = h("button", { type: "button", on: { click: () => this.#export() } }, "Export labelled");
     this.undoButton = h("button", { type: "button", class: "quiet", disabled: true, on: { click: () => this.#takeBack() } }, "Undo");
     return h(
@@ -57,6 +58,7 @@ class ReviewView {
       h("label", { class: "field" }, "state", this.stateFilter),
       h("label", { class: "field" }, "verdict", this.verdictFilter),
       h("label", { class: "field" }, "answered label", this.labelFilter),
+      h("label", { class: "field", title: "Drawn whatever the verdict: a fair sample, the only images that a gate may be calibrated on" }, "kept", this.sampleFilter),
       h("span", { class: "spacer" }),
       this.undoButton,
       this.exportButton,
@@ -81,7 +83,7 @@ class ReviewView {
   }
 
   async #load(cursor = null) {
-    const filters = { model: this.session.model.name, state: this.stateFilter.value, verdict: this.verdictFilter.value, label: this.labelFilter.value, limit: PAGE, cursor };
+    const filters = { model: this.session.model.name, state: this.stateFilter.value, verdict: this.verdictFilter.value, label: this.labelFilter.value, sampled: this.sampleFilter.value, limit: PAGE, cursor };
     const query = new URLSearchParams(Object.entries(filters).filter(([, value]) => value));
     try {
       const page = await getJson(`/v1/review?${query}`, { ask: false });

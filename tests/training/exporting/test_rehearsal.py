@@ -1,0 +1,47 @@
+"""What would fail after hours of training fails in a rehearsal, and a good run passes it and leaves nothing behind."""
+
+from pathlib import Path
+
+import pytest
+
+from portcullis_training.exporting import export, parity
+from portcullis_training.exporting.parity import ParityError
+from portcullis_training.exporting.rehearsal import rehearse
+from portcullis_training.fitting.trial import Trial, trial
+from portcullis_training.recipes import RunConfig
+from tests.training.photos import photos_config, write_photos, write_weights
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory) -> tuple[Trial, RunConfig]:
+    root = tmp_path_factory.mktemp("rehearsal")
+    photos = write_photos(root / "photos", per_class=20)
+    config = photos_config(photos, write_weights(root / "small.pt"), epochs=1)
+    return trial(config, 1), config
+
+
+def test_a_good_run_is_calibrated_exported_and_compared_and_leaves_nothing(tried, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    compared = []
+    original = parity.check_parity
+    monkeypatch.setattr(export, "check_parity", lambda *inputs: compared.append(original(*inputs)))
+    assert rehearse(*tried) > 100_000
+    assert len(compared) == 1
+    assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_a_graph_that_computes_something_else_is_found_before_training(tried, monkeypatch):
+    def other(served, image):
+        served.temperature *= 2
+        try:
+            return to_onnx(served, image)
+        finally:
+            served.temperature /= 2
+
+    to_onnx = export.to_onnx
+    monkeypatch.setattr(export, "to_onnx", other)
+    with pytest.raises(ParityError):
+        rehearse(*tried)
