@@ -76,6 +76,12 @@ class Process:
         distributed.all_reduce(summed)
         return summed
 
+    def agree(self, network: nn.Module) -> None:
+        """Give all processes the buffers of the main one, which are saved: after a step each has batch-norm statistics
+        of its own images."""
+        for buffer in network.buffers() if self.count > 1 else ():
+            distributed.broadcast(buffer, 0)
+
     def gather(self, value: Tensor) -> list[Tensor]:
         """The value of every process, by rank."""
         if self.count == 1:

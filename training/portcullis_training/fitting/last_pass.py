@@ -23,6 +23,7 @@ def last_pass(fitting: Fitting) -> LastPass:
     network = fitting.shipped
     network.eval()
     process, train = fitting.process, fitting.splits.train
+    process.agree(network)
     share = train.subset(np.arange(process.rank, len(train), process.count))
 
     def batches(images: data.ImageSet) -> Iterator[tuple[Tensor, Tensor]]:
