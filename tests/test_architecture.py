@@ -41,7 +41,7 @@ TRAINING_ARROWS = {
     "graph": {"data", "fitting", "methods"},
     "measuring": {"data", "fitting", "graph", "methods", "runs", "torchvision_ops"},
     "exporting": {"data", "fitting", "graph", "measuring", "methods", "recipes", "runs"},
-    "comparing": {"data", "exporting", "fitting", "measuring", "methods", "recipes", "runs"},
+    "comparing": {"data", "exporting", "fitting", "measuring", "methods", "mixing", "recipes", "runs"},
     "__main__": {"cli", "comparing", "data", "exporting", "fitting", "measuring", "recipes", "runs"},
 }
 CONTRACT = {"bundle", "errors", "portcullis"}  # of the service, what training may know
