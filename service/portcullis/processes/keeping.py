@@ -5,6 +5,7 @@ import threading
 
 from portcullis.errors import DatabaseAway, DatabaseDamaged, StateNotWritten
 from portcullis.processes.stores import make_anew
+from portcullis.store.followers import Followed, Followers, read_workers
 from portcullis.store.sqlite import Sqlite
 from portcullis.store.state import READ_STATE, DesiredState, StateStore, parse
 
@@ -20,7 +21,8 @@ class Keeper:
 
     def __init__(self, database: Sqlite, state: DesiredState) -> None:
         self._database, self._state = database, state
-        self._store = StateStore(database)
+        self._store, self._followers = StateStore(database), Followers(database, "")
+        self._workers: dict[int, Followed] = {}
         self._complaint: str | None = None
         self._num_looks = 0
 
@@ -40,7 +42,9 @@ class Keeper:
         """
         self._num_looks += 1
         try:
-            self._state = parse(self._database.read(READ_STATE)) or self._state
+            with self._database.reading() as session:
+                self._state = parse(session.run(READ_STATE)) or self._state
+                self._workers = read_workers(session)
             if self._num_looks % CHECK_LOOKS == 0:
                 self._database.create()
             self._complaint = None
@@ -56,5 +60,7 @@ class Keeper:
     def _mend(self, error: DatabaseDamaged) -> None:
         """With the next revision: every worker takes it up, and says so in the new file."""
         make_anew(self._database, error)
+        for slot, followed in self._workers.items():  # before the state: who changes that waits for them
+            self._followers.confirm(slot, followed)
         self._state = self._state.model_copy(update={"revision": self._state.revision + 1})
         self._store.write(self._state)
