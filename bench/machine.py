@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from portcullis.bundle.buckets import bucket_sizes
 from portcullis.bundle.providers import CPU, device_environment
 from portcullis.processes.placement import Placement, place
 from portcullis.settings import Settings
@@ -41,7 +42,7 @@ def machine_of(placement: Placement, num_cores: int) -> Machine:
     if placement.provider == CPU:
         return Machine(CPU, (), ({},) * num_cores, (1, 2, 4, 8, 16), (1, 8, 32, 64))
     environments = tuple(device_environment(device, gpu_tf32=False) for device in placement.devices)
-    return Machine(placement.provider, _cards(), environments, (1, 8, 16, 32, 64), (1, 8, 64, 256))
+    return Machine(placement.provider, _cards(), environments, bucket_sizes(64), (1, 8, 64, 256))
 
 
 def _cards() -> tuple[str, ...]:

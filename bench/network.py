@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 
 from portcullis.bundle import gate
-from portcullis.bundle.engine import self_test_images
 from portcullis.bundle.files import Bundle, write_bundle
 from portcullis.bundle.manifest import (
     Figures,
@@ -19,6 +18,7 @@ from portcullis.bundle.manifest import (
     Provenance,
     SelfTest,
 )
+from portcullis.bundle.self_test import self_test_images
 from portcullis_training import backbones, methods
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.graph.score import own_score

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from portcullis.bundle import gate
-from portcullis.bundle.engine import self_test_images
 from portcullis.bundle.files import Bundle, write_bundle
 from portcullis.bundle.manifest import (
     CalibrationRows,
@@ -28,6 +27,7 @@ from portcullis.bundle.manifest import (
     ScoreInfo,
     SelfTest,
 )
+from portcullis.bundle.self_test import self_test_images
 
 LABELS = ("red", "green", "blue")
 SIZE = 8

@@ -4,13 +4,12 @@ import contextlib
 import ctypes
 import functools
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from portcullis.bundle import shift
+from portcullis.bundle import self_test, shift
 from portcullis.bundle.batches import (
     NUM_IN_FLIGHT,
     AnySize,
@@ -24,8 +23,7 @@ from portcullis.bundle.batches import (
 from portcullis.bundle.device_faults import engine_error
 from portcullis.bundle.files import Bundle
 from portcullis.bundle.gate import DEFAULT_OPERATING_POINT
-from portcullis.bundle.manifest import ImageSpec
-from portcullis.bundle.promises import Promises
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.providers import CPU, EngineOptions, batch_sizes, behind, order
 from portcullis.bundle.session import device_value, has_gpu_build, open_session, reason_of
 from portcullis.bundle.shift import Shifts
@@ -37,27 +35,6 @@ logger = logging.getLogger(__name__)
 INPUT = "images"
 OUTPUTS = {1: ("probabilities", "score"), 2: ("probabilities", "score", "parts")}
 """By format version."""
-PROBABILITY_TOLERANCE = 0.02  # of a probability, and of its share: devices add up in another order
-PART_TOLERANCE = 0.02  # of a part, and of its deviation among familiar images
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """What the graph answers for a batch."""
-
-    probabilities: NDArray[np.float32]  # (N, C)
-    scores: NDArray[np.float32]  # (N,)
-    parts: NDArray[np.float32]  # (N, K), columns as `manifest.part_names`
-
-
-def self_test_images(spec: ImageSpec) -> NDArray[np.uint8]:
-    """Four fixed images, the same on every machine: black, white, a gradient and hash noise."""
-    height, width = spec.height, spec.width
-    index = np.arange(height * width * 3, dtype=np.uint64).reshape(height, width, 3)
-    black = np.zeros((height, width, 3), np.uint8)
-    gradient = (index * 255 // max(1, index.size - 1)).astype(np.uint8)
-    noise = ((index * np.uint64(2654435761) >> np.uint64(13)) % np.uint64(256)).astype(np.uint8)
-    return np.stack([black, black + np.uint8(255), gradient, noise])
 
 
 def start(bundle: Bundle, options: EngineOptions = EngineOptions()) -> "Engine":  # noqa: B008 (frozen)
@@ -148,74 +125,7 @@ class Engine:
 
     def self_test(self) -> None:
         """Refuse a graph that does not answer here as it did when it was exported; warms it up on the way."""
-        images = self_test_images(self._manifest.image)
-        whole = self._checked(images)
-        alone = self._checked(images[:1])
-        expected = self._manifest.self_test
-        for name, got, want in (
-            ("probabilities", whole.probabilities, np.asarray(expected.probabilities, np.float32)),
-            ("probabilities of one image", alone.probabilities, whole.probabilities[:1]),
-        ):
-            if got.shape != want.shape or not np.allclose(
-                got, want, atol=PROBABILITY_TOLERANCE, rtol=PROBABILITY_TOLERANCE
-            ):
-                raise BundleError(f"bundle {self._label}: self-test {name} differ from those of the export")
-        self._check_parts(whole)
-        self.shifts = Shifts(self._score_shift(whole, alone), self._part_shifts(whole), self._log_odds_shift(whole))
-
-    def _check_parts(self, whole: Outputs) -> None:
-        """Refuse parts that differ from those of the export; a graph of format 1 has none beside its score."""
-        info = self._manifest.score
-        if info is None:
-            return
-        expected = np.asarray(self._manifest.self_test.parts, np.float32)
-        tolerances = PART_TOLERANCE * (np.abs(expected) + np.asarray(info.deviations, np.float32))
-        if whole.parts.shape != expected.shape or not (np.abs(whole.parts - expected) <= tolerances).all():
-            raise BundleError(f"bundle {self._label}: self-test parts differ from those of the export")
-
-    def _score_shift(self, whole: Outputs, alone: Outputs) -> float:
-        """The largest difference of a score from the export's; one that would move the gate's promise is refused."""
-        expected = np.asarray(self._manifest.self_test.scores, np.float32)
-        if expected.shape != whole.scores.shape:
-            raise BundleError(f"bundle {self._label}: the manifest has {len(expected)} scores for its self-test")
-        calibration = self._manifest.calibration
-        pairs = zip([*whole.scores.tolist(), float(alone.scores[0])], [*expected.tolist(), expected[0]], strict=True)
-        found = max(shift.near_the_threshold(abs(got - want), want, calibration) for got, want in pairs)
-        tolerated = shift.tolerated(calibration)
-        if found > tolerated:
-            raise BundleError(
-                f"bundle {self._label}: self-test scores differ from those of the export by up to {found:.2g}; beyond "
-                f"{tolerated:.2g} the share of familiar images that {DEFAULT_OPERATING_POINT} rejects could move by "
-                f"more than {shift.max_moved_share(self._manifest.calibration):.1%}"
-            )
-        return found
-
-    def _part_shifts(self, whole: Outputs) -> tuple[float, ...]:
-        """The same of each part, on the scale of its own calibration scores; empty where no part can gate."""
-        if self._manifest.calibration_rows is None:
-            return ()
-        promises, expected = Promises(self._manifest), self._manifest.self_test.parts
-        shifts = []
-        for column, name in enumerate(self._manifest.part_names):
-            calibration = promises.calibration(name)
-            pairs = zip(whole.parts[:, column].tolist(), (row[column] for row in expected), strict=True)
-            shifts.append(max(shift.near_the_threshold(abs(got - want), want, calibration) for got, want in pairs))
-        return tuple(shifts)
-
-    def _log_odds_shift(self, whole: Outputs) -> float:
-        shifts: list[float] = []
-        for got, want in zip(whole.probabilities.tolist(), self._manifest.self_test.probabilities, strict=True):
-            answered = max(range(len(want)), key=want.__getitem__)
-            shifts.append(abs(got[answered] - want[answered]) / shift.spread(want[answered]))
-        return max(shifts)
-
-    def _checked(self, images: NDArray[np.uint8]) -> Outputs:
-        outputs = self.run(images)
-        if not all(np.isfinite(values).all() for values in (outputs.probabilities, outputs.scores, outputs.parts)):
-            raise BundleError(f"bundle {self._label}: the self-test gave NaN or infinity")
-        if not np.allclose(outputs.probabilities.sum(axis=1), 1, atol=1e-3):
-            raise BundleError(f"bundle {self._label}: probabilities do not add up to 1")
-        return outputs
+        self.shifts = self_test.shifts_of(self.run, self._manifest, self._label)
 
     def _open(self, bundle: Bundle, options: EngineOptions) -> Batches:
         """One session, or one a batch size where the provider would plan anew for each."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from portcullis.bundle.engine import Outputs
 from portcullis.bundle.manifest import Manifest
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.preprocess import Pixels, decode
 from portcullis.bundle.recalibration import Answers
 from portcullis.errors import BundleError, ServiceError

@@ -45,6 +45,7 @@ class EngineOptions:
     gpu_memory_limit_bytes: int | None = None
     gpu_tf32: bool = False
     gpu_cuda_graphs: bool = False
+    gpu_fp16: bool = False
     tensorrt_fp16: bool = False
     tensorrt_cache: Path | None = None
     asked: tuple[str, ...] = ()

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from portcullis.bundle import gate
-from portcullis.bundle.engine import Outputs
 from portcullis.bundle.manifest import (
     MAX_CALIBRATION_ROWS,
     CalibrationRows,
@@ -23,6 +22,7 @@ from portcullis.bundle.manifest import (
     ScoreInfo,
     SelfTest,
 )
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.promises import Promises
 from portcullis.errors import BundleError
 

@@ -41,10 +41,27 @@ def has_gpu_build() -> bool:
 
 def open_session(bundle: Bundle, provider: str, options: EngineOptions) -> Any:
     """A session on exactly this provider, with the CPU behind it for nodes that it cannot run."""
-    if is_simulated(provider):
-        costs = costs_of(provider)
-        return SimulatedSession(open_session(bundle, CPU, options), costs)
     graph = bundle.read(MODEL_FILE)
+    if options.gpu_fp16 and (provider == "cuda" or is_simulated(provider)):
+        graph = _in_half(graph, provider)
+    if is_simulated(provider):
+        return SimulatedSession(_open(bundle, graph, CPU, options), costs_of(provider))
+    return _open(bundle, graph, provider, options)
+
+
+def _in_half(graph: bytes, provider: str) -> bytes:
+    """The same graph in 16 bits, but for what goes in and comes out; by a tool of onnxruntime's that needs onnx."""
+    try:
+        import onnx
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+    except ImportError:
+        reason = "gpu_fp16 needs the package onnx; install portcullis with the extra fp16"
+        raise ProviderUnavailable(provider, reason) from None
+    half = convert_float_to_float16(onnx.load_from_string(graph), keep_io_types=True)
+    return bytes(half.SerializeToString())
+
+
+def _open(bundle: Bundle, graph: bytes, provider: str, options: EngineOptions) -> Any:
     if provider != CPU:
         _check_machine(provider)
         _preload()

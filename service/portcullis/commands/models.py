@@ -31,7 +31,7 @@ all but the first two need an admin key.
 GATE_EXAMPLES = """examples:
   portcullis gate                                               the gate of the default model
   portcullis gate pets --set accept97.5 --key SECRET       reject at most 2.5 % of familiar images
-  portcullis gate pets --set accept95+right99              and be right in what passes of them
+  portcullis gate pets --set accept95+right95              and be right in what passes of them
   portcullis gate pets --threshold -2.5                    an absolute score; the key from PORTCULLIS_API_KEY
 """
 
@@ -149,7 +149,8 @@ def _unload(client: Client, arguments: argparse.Namespace) -> None:
 def _warn(behind: list[WorkerBehind]) -> None:
     """The change is made; whoever has not followed yet does so by itself."""
     for worker in behind:
-        print(f"worker {worker.worker} has not followed yet: {worker.reason}", file=sys.stderr)
+        who = f"worker {worker.worker} of {worker.instance}" if worker.worker is not None else "nobody knows who"
+        print(f"{who} has not followed yet: {worker.reason}", file=sys.stderr)
 
 
 def _line(model: ModelInfo, version: VersionInfo) -> tuple[str, ...]:

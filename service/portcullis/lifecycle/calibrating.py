@@ -14,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from portcullis.answering.pipeline import Pipeline
-from portcullis.bundle.engine import Engine, Outputs
 from portcullis.bundle.familiar import Familiar, Picture, read_pictures
 from portcullis.bundle.files import Bundle
 from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.next_version import next_manifest, write_next
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.promises import check_fit
 from portcullis.errors import Conflict
-from portcullis.lifecycle.changes import Behind, Changes
+from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.registry import Registry
+from portcullis.store.followers import Behind
 from portcullis.store.state import DesiredState, StateStore
 
 
@@ -60,6 +61,7 @@ class Calibrating:
 
     async def calibrate(self, who: str, order: Order) -> Calibrated:
         """Write the next version; refused, with nothing written, where the pictures can promise nothing."""
+        await self._changes.base()  # refuses where nothing may be changed
         if self._is_busy.locked():
             raise Conflict("a gate is being calibrated already; try again when that is done")
         async with self._is_busy:
@@ -83,6 +85,8 @@ class Calibrating:
         """Under its name only once it serves, is on record, and cannot be adopted unasked."""
 
         def check(draft: Bundle) -> None:
+            from portcullis.bundle.engine import Engine  # which loads onnxruntime: a front has no other use for it
+
             Engine(draft).self_test()
             num_images = manifest.calibration.num_images
             details = {"model": order.name, "from_version": bundle.manifest.version, "version": manifest.version}

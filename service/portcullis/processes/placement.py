@@ -63,6 +63,7 @@ def engine_options(settings: Settings) -> EngineOptions:
         gpu_memory_limit_bytes=settings.gpu_memory_limit_bytes,
         gpu_tf32=settings.gpu_tf32,
         gpu_cuda_graphs=settings.gpu_cuda_graphs,
+        gpu_fp16=settings.gpu_fp16,
         tensorrt_fp16=settings.tensorrt_fp16,
         tensorrt_cache=settings.tensorrt_cache or settings.runtime_directory / TENSORRT_DIRECTORY,
     )

@@ -5,9 +5,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from portcullis.bundle import shift
-from portcullis.bundle.engine import Engine, self_test_images, start
+from portcullis.bundle.engine import Engine, start
 from portcullis.bundle.files import load_bundle, write_bundle
 from portcullis.bundle.providers import EngineOptions
+from portcullis.bundle.self_test import self_test_images
 from portcullis.bundle.session import has_gpu_build
 from portcullis.errors import BundleError, EngineError, ProviderUnavailable
 from tests import tiny

@@ -6,13 +6,14 @@ import time
 import numpy as np
 import pytest
 
-from portcullis.bundle import providers
+from portcullis.bundle import providers, shift
 from portcullis.bundle.engine import start
 from portcullis.bundle.files import load_bundle
 from portcullis.bundle.providers import EngineOptions
 from portcullis.bundle.simulated import Costs, SimulatedSession, costs_of
 from portcullis.errors import EngineError, OutOfDeviceMemory
 from tests import tiny
+from tests.documents.pages import ROOT
 
 
 class Nothing:
@@ -74,3 +75,10 @@ def test_nobody_is_told_of_it():
         providers.order(EngineOptions(("simulate",)), has_gpu_build=True)
     assert "simulated" not in str(error.value)
     assert "simulated" not in providers.order(EngineOptions(), has_gpu_build=True)
+
+
+def test_a_graph_in_16_bits_moves_scores_a_little_and_is_judged_by_the_self_test():
+    bundle = load_bundle(max((ROOT / "models" / "cifar10-whitened").iterdir(), key=lambda path: path.name))
+    exact = start(bundle, EngineOptions(("simulated:",), max_batch=1))
+    half = start(bundle, EngineOptions(("simulated:",), max_batch=1, gpu_fp16=True))
+    assert exact.shifts.score < half.shifts.score < shift.tolerated(bundle.manifest.calibration)

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 import httpx
 import pytest
@@ -93,6 +94,11 @@ def test_every_figure_of_the_layout_is_there(service):
 
 def metrics_of(service):
     return httpx.get(f"{service.url}/metrics").text
+
+
+def test_fronts_do_without_onnxruntime(service):
+    loaded = {pid: "onnxruntime" in Path(f"/proc/{pid}/maps").read_text() for pid in service.workers()}
+    assert loaded == {pid: pid in service.engines() for pid in service.workers()}
 
 
 def test_versions_gates_and_shadows_change_as_they_do_on_a_cpu(service):

@@ -11,10 +11,11 @@ import torch
 from PIL import Image
 
 from portcullis.bundle import shift
-from portcullis.bundle.engine import Engine, Outputs
+from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import load_bundle
 from portcullis.bundle.gate import summarise
 from portcullis.bundle.manifest import ImageSpec, ScoreInfo
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.preprocess import Pixels
 from portcullis.errors import BadImage, BundleError
 from portcullis_training import backbones, methods

@@ -10,11 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from portcullis.bundle import files as bundles
-from portcullis.bundle.engine import (
-    Engine,
-    Outputs,
-    self_test_images,
-)
+from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import MODEL_FILE, Bundle, write_bundle
 from portcullis.bundle.manifest import (
     FILE_NAME_PATTERN,
@@ -25,7 +21,9 @@ from portcullis.bundle.manifest import (
     OutsideFigures,
     SelfTest,
 )
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.preprocess import decode
+from portcullis.bundle.self_test import self_test_images
 from portcullis_training.data import as_array
 from portcullis_training.errors import ConfigError, DataError
 from portcullis_training.exporting.parity import (

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from portcullis.bundle import shift
-from portcullis.bundle.engine import Outputs
 from portcullis.bundle.manifest import CalibrationScores, ImageSpec, ScoreInfo
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.preprocess import Pixels
 from portcullis_training.errors import TrainingError
 from portcullis_training.graph.served import ServedClassifier

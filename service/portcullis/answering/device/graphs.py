@@ -14,8 +14,9 @@ from portcullis.answering.batch_time import BatchTime
 from portcullis.answering.device.lane import ANSWER, Slots, Stream
 from portcullis.answering.engine_watch import EngineWatch, Progress
 from portcullis.bundle.buckets import bucket_of
-from portcullis.bundle.engine import Engine, Outputs, start
+from portcullis.bundle.engine import Engine, start
 from portcullis.bundle.files import Bundle, load_bundle
+from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.providers import EngineOptions
 from portcullis.telemetry.instruments import Metrics, observer
 

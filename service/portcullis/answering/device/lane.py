@@ -7,6 +7,7 @@ import mmap
 import os
 import socket
 import struct
+import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -87,7 +88,7 @@ class Stream:
         self._connection, self._incoming, self._rest = connection, incoming, b""
         connection.setblocking(False)
         self.fileno = connection.fileno
-        self.close = connection.close
+        self._using = threading.Lock()  # one thread may send while another closes: the number may be another's by then
 
     def receive(self) -> NDArray[Any] | None:
         """Records that have come; None at the end of the lane."""
@@ -107,9 +108,14 @@ class Stream:
     def send(self, records: bytes) -> None:
         """An OSError where nobody reads. What is under way is bounded by the number of slots, and fits the kernel's
         buffer many times over."""
-        sent = self._connection.send(records)
+        with self._using:
+            sent = self._connection.send(records)
         if sent != len(records):
             raise OSError("the other side of a lane does not read")
+
+    def close(self) -> None:
+        with self._using:
+            self._connection.close()
 
 
 def say(connection: socket.socket, words: Hello | Facts | Refused, *descriptors: int) -> None:

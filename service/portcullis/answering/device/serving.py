@@ -15,7 +15,7 @@ from portcullis.answering.device.graphs import EngineLane, Graph, Piece, count
 from portcullis.answering.device.inbox import Inbox
 from portcullis.answering.device.lane import FAILED, OK, OUT_OF_MEMORY
 from portcullis.bundle.batches import NUM_IN_FLIGHT
-from portcullis.bundle.engine import Outputs
+from portcullis.bundle.outputs import Outputs
 from portcullis.errors import DeviceLost, EngineError, OutOfDeviceMemory
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,9 @@ class Serving:
                 self._run(number, graph, pieces, started)
             except Exception:  # the thread must outlive any batch
                 logger.exception("a batch of %d failed", count(pieces))
-                self._end(number, graph, started)
+                if number in self._running:
+                    self._end(number, graph, started)
+                _deliver(pieces, EngineError("the batch failed"), 0, 0.0)
 
     def _gather(self, number: int) -> tuple[Graph, list[Piece], float] | None:
         """The next batch, once the device is about to be free; None at the end."""

@@ -12,8 +12,8 @@ from portcullis.answering.device.board import Board
 from portcullis.answering.device.graphs import EngineLane, Graph
 from portcullis.answering.device.lane import ANSWER, REQUEST, Slots, Stream
 from portcullis.answering.device.serving import Serving
-from portcullis.bundle.engine import Outputs
 from portcullis.bundle.files import Bundle
+from portcullis.bundle.outputs import Outputs
 from portcullis.errors import OutOfDeviceMemory
 from portcullis.telemetry.instruments import Metrics
 from tests import tiny

@@ -141,6 +141,19 @@ def test_a_failed_batch_is_told_and_counted_and_the_next_one_runs():
         assert machine.graph.progress() == (0, None)
 
 
+def test_a_thread_outlives_whatever_a_batch_does():
+    engine = ObedientEngine()
+    with Machine(engine) as machine:
+        front = machine.front()
+        engine.error = AssertionError("not an error of ours")
+        for slot in range(4):  # twice for each thread
+            front.send(slot)
+            assert front.answers(1)[0][:2] == (slot, FAILED)
+        engine.error = None
+        front.send(9)
+        assert front.answers(1)[0][:2] == (9, OK)
+
+
 def test_a_lost_device_is_told_at_once():
     engine = ObedientEngine()
     with Machine(engine) as machine:
