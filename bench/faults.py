@@ -13,7 +13,14 @@ from pathlib import Path
 
 from bench.fault_figures import Figures
 from bench.model_faults import damaged_bundles, large_engines, shadowed, swaps
-from bench.process_faults import full_disk, jumping_clocks, kills, terminations, truncated_state
+from bench.process_faults import (
+    damaged_database,
+    full_disk,
+    jumping_clocks,
+    killed_changes,
+    kills,
+    terminations,
+)
 from tests import sabotage
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
@@ -25,7 +32,8 @@ FAULTS: dict[str, Callable[[Path, float], Figures]] = {
         large_engines,
         damaged_bundles,
         full_disk,
-        truncated_state,
+        damaged_database,
+        killed_changes,
         jumping_clocks,
         terminations,
         shadowed,

@@ -11,10 +11,8 @@ import httpx
 
 from bench import ballast
 from bench.fault_figures import Figures, tally
-from portcullis.store.followers import Followers
-from portcullis.store.state import StateStore
 from tests.hammer import Hammer, eventually
-from tests.sabotage import ADMIN, SHARPNESS, put_default, serve
+from tests.sabotage import ADMIN, SHARPNESS, num_behind, put_default, serve, store_of
 
 THREADS = 8
 TURN_SECONDS = 3
@@ -76,7 +74,7 @@ def damaged_bundles(directory: Path, scale: float) -> Figures:
     graph = directory / "models" / "tiny" / "2" / "model.onnx"
     whole, num_split, seconds, rounds = graph.read_bytes(), 0, [], max(3, round(40 * scale))
     with serve(directory / "models", directory / "runtime") as service, Hammer(service.url, SHARPNESS, 4) as hammer:
-        store, followers = StateStore(service.runtime), Followers(service.runtime)
+        store = store_of(service.runtime)
 
         def damage_and_mend() -> None:
             while store.read().models["tiny"].default == 1:  # type: ignore[union-attr]
@@ -91,7 +89,7 @@ def damaged_bundles(directory: Path, scale: float) -> Figures:
             lines, started = len(service.lines), time.monotonic()
             put_default(service, 2).raise_for_status()
             saboteur.join()
-            eventually(lambda: not followers.behind(store.read().revision), 30)  # type: ignore[union-attr]
+            eventually(lambda: num_behind(service.runtime) == 0, 30)  # type: ignore[union-attr]
             seconds.append(time.monotonic() - started)
             num_split += any("cannot serve tiny as wanted" in line for line in service.lines[lines:])
             put_default(service, 1).raise_for_status()

@@ -1,10 +1,11 @@
 """Faults of processes, disks and clocks, for `python -m bench.faults`."""
 
-import contextlib
+import itertools
 import os
 import random
 import signal
 import statistics
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +14,21 @@ import httpx
 from bench.fault_figures import Figures, tally
 from tests import sabotage
 from tests.hammer import Hammer, eventually
-from tests.sabotage import DAY, SHARPNESS, fill, is_whole, jumping_clock, num_counted, put_default, serve
+from tests.running import RunningService
+from tests.sabotage import (
+    DAMAGES,
+    DAY,
+    SHARPNESS,
+    damage_database,
+    default_of,
+    fill,
+    is_whole,
+    jumping_clock,
+    kill_whole,
+    num_counted,
+    put_default,
+    serve,
+)
 
 THREADS = 8
 
@@ -78,33 +93,55 @@ def full_disk(directory: Path, scale: float) -> Figures:
     }
 
 
-def truncated_state(directory: Path, scale: float) -> Figures:
-    """state.json is cut short at every byte while it runs, then the service is killed and started at some lengths."""
-    num_restarts, right, length = max(2, round(20 * scale)), 0, 0
+def damaged_database(directory: Path, scale: float) -> Figures:
+    """The database is overwritten, cut short or removed while it runs, and found damaged at some starts."""
+    rounds, right, from_settings = max(3, round(20 * scale)), 0, 0
     with serve(directory / "models", directory / "runtime") as service, Hammer(service.url, SHARPNESS, 2) as hammer:
-        put_default(service, 2).raise_for_status()
-        whole = (service.runtime / "state.json").read_bytes()
-        before = dict(hammer.versions)
-        for length in range(len(whole)):
-            (service.runtime / "state.json").write_bytes(whole[:length])
-            time.sleep(0.01)
-        old = hammer.versions[1] - before.get(1, 0)
-    for number in range(num_restarts):
-        (directory / "runtime" / "state.json").write_bytes(whole[: number * len(whole) // num_restarts])
+        for number in range(rounds):
+            put_until_done(service, 2)
+            damage_database(service.runtime, DAMAGES[number % len(DAMAGES)])
+            eventually(lambda: put_default(service, 1).status_code == 200, 60)
+            right += default_of(service) == 1
+    for _ in range(max(2, round(6 * scale))):
         with serve(directory / "models", directory / "runtime") as service:
-            right += httpx.get(f"{service.url}/v1/models/tiny").json()["default_version"] == 2
-            os.kill(service.process.pid, signal.SIGKILL)
-            service.process.wait()
-            with contextlib.suppress(httpx.HTTPError):
-                while httpx.get(f"{service.url}/healthz", timeout=1):
-                    time.sleep(0.05)
+            put_until_done(service, 2)
+            kill_whole(service)
+        damage_database(directory / "runtime", "overwritten")
+        with serve(directory / "models", directory / "runtime") as service:
+            from_settings += default_of(service) == 1
     return {
-        "lengths while it ran": length + 1,
+        "damaged while it ran": rounds,
         **tally(hammer),
-        "answers of the version before": old,
-        "restarts after a SIGKILL of the supervisor": num_restarts,
-        "that came back to the same state": right,
+        "lost": hammer.lost,
+        "that kept the state and could be changed again": right,
+        "starts on a damaged file": max(2, round(6 * scale)),
+        "that served what the settings say": from_settings,
     }
+
+
+def killed_changes(directory: Path, scale: float) -> Figures:
+    """The whole service is killed (SIGKILL) while an admin swaps to and fro, then started again."""
+    rounds, kept = max(3, round(20 * scale)), 0
+    for _ in range(rounds):
+        with serve(directory / "models", directory / "runtime") as service:
+            known = {default_of(service)}
+            killer = threading.Timer(random.uniform(0.05, 1), kill_whole, (service,))
+            killer.start()
+            for version in itertools.cycle((2, 1)):
+                try:
+                    is_done = put_default(service, version).status_code in (200, 202)
+                except httpx.HTTPError:
+                    known.add(version)  # nobody was told
+                    break
+                known = {version} if is_done else known | {version}
+            killer.join()
+        with serve(directory / "models", directory / "runtime") as service:
+            kept += default_of(service) in known
+    return {"kills": rounds, "starts with what was answered last": kept}
+
+
+def put_until_done(service: RunningService, version: int) -> None:
+    eventually(lambda: put_default(service, version).status_code == 200, 60)
 
 
 def jumping_clocks(directory: Path, scale: float) -> Figures:

@@ -28,23 +28,27 @@ def main() -> None:
     parser.add_argument("--backbone", default="resnet9")
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--methods", default="softmax,isomaxplus,dismax", help="by commas; DisMax also with compounds")
     parser.add_argument("--seconds", type=float, default=20.0, help="processor time for each ratio")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     host.settle()
     torch.set_num_threads(1)
-    results = measure(arguments.backbone, arguments.image_size, arguments.batch_size, arguments.seconds)
+    chosen = arguments.methods.split(",")
+    results = measure(chosen, arguments.backbone, arguments.image_size, arguments.batch_size, arguments.seconds)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))
     print(f"kept in {arguments.out}")
 
 
-def measure(backbone: str, image_size: int, batch_size: int, max_seconds: float) -> dict[str, object]:
+def measure(
+    chosen: list[str], backbone: str, image_size: int, batch_size: int, max_seconds: float
+) -> dict[str, object]:
     """Every method against SoftMax; SoftMax against itself shows what the measurement is worth."""
     theirs = training_step("softmax", False, backbone, image_size, batch_size)
     ratios = {}
-    for name, is_fractional in (("softmax", False), ("isomaxplus", False), ("dismax", False), ("dismax", True)):
+    for name, is_fractional in [*((name, False) for name in chosen), *[("dismax", True)] * ("dismax" in chosen)]:
         ours = training_step(name, is_fractional, backbone, image_size, batch_size)
         row = {"training step": interleaved_ratio(ours, theirs, max_seconds)}
         if not is_fractional:  # the graph is the same
@@ -73,9 +77,10 @@ def training_step(
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        material = material_of(images, labels, NUM_CLASSES, fractional_regulariser=is_fractional)
-        objective(method, classifier, material).loss.backward()
+        material = material_of(images, labels, NUM_CLASSES, "fractional" if is_fractional else "none", generator)
+        objective(method, classifier, material, classifier.std).loss.backward()
         optimizer.step()
+        method.after_step(classifier, images, labels, lambda values: values)
 
     return step
 
@@ -83,6 +88,7 @@ def training_step(
 def classifier_of(name: str, backbone: str) -> Classifier:
     torch.manual_seed(0)
     body = backbones.build(backbone)
+    methods.find(name).change_backbone(body)
     head = methods.find(name).make_head(body.num_features, NUM_CLASSES)
     return Classifier(body, head, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)).eval()
 

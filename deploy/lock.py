@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LOCKS = ROOT / "deploy" / "locks"
 EXTRAS = ("cpu", "gpu")
+WITH = ("fleet",)  # what an image must be able to do whatever it runs on
 HEAD = "# Written by `make lock` from pyproject.toml and constraints.txt; do not edit.\n"
 FLAGS = ("--universal", "--generate-hashes", "--no-annotate", "--no-header", "--no-emit-index-url", "--quiet")
 
@@ -19,7 +20,8 @@ FLAGS = ("--universal", "--generate-hashes", "--no-annotate", "--no-header", "--
 def main() -> None:
     LOCKS.mkdir(exist_ok=True)
     for extra in EXTRAS:
-        _write(LOCKS / f"{extra}.txt", "pyproject.toml", "--extra", extra)
+        chosen = [part for name in (extra, *WITH) for part in ("--extra", name)]
+        _write(LOCKS / f"{extra}.txt", "pyproject.toml", *chosen)
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     _write(LOCKS / "build.txt", "-", text="\n".join(needed))
 

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from portcullis.environment import PREFIX
 from portcullis.settings import Settings, default_text
-from portcullis.telemetry.collectors import DriftCollector, ServedCollector
+from portcullis.telemetry.collectors import DriftCollector, ServedCollector, StoreCollector
 from portcullis.telemetry.instruments import Metrics
 
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
@@ -41,7 +41,7 @@ def metrics() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         if isinstance(instrument, MetricWrapperBase):
             (family,) = instrument.describe()
             yield family.name + SUFFIX.get(family.type, ""), family.type, instrument._labelnames, family.documentation
-    for family in (*DriftCollector(list).collect(), *ServedCollector(list).collect()):
+    for family in (*DriftCollector(list).collect(), *ServedCollector(list).collect(), *StoreCollector(list).collect()):
         yield family.name, family.type, tuple(getattr(family, "_labelnames")), family.documentation  # noqa: B009
 
 

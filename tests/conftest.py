@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from portcullis.bundle.files import Bundle
-from tests import tiny
+from portcullis.processes.stores import DATABASE_FILE, open_local
+from portcullis.store.database import Database
+from portcullis.store.postgresql import Postgres
+from portcullis.store.schema import migrate
+from portcullis.store.sqlite import Sqlite
+from tests import postgres, tiny
 from tests.running import RunningService
 
 
@@ -28,3 +33,48 @@ def running_service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     """The tiny bundle, served by two real workers; shared by many tests, so none may stop it or change its gate."""
     with RunningService(models, tmp_path_factory.mktemp("runtime")) as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[postgres.Cluster]:
+    """A PostgreSQL of the tests' own; who stops it starts it again."""
+    try:
+        with postgres.cluster() as cluster:
+            yield cluster
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Sqlite]:
+    """The database of an instance in its runtime directory, which is the test's own."""
+    database = Sqlite(tmp_path / DATABASE_FILE)
+    open_local(database)
+    yield database
+    database.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> Database:
+    """Each engine in turn, with empty tables."""
+    if request.param == "sqlite":
+        found: Database = request.getfixturevalue("local")
+        return found
+    return request.getfixturevalue("fleet")
+
+
+@pytest.fixture(scope="session")
+def fleet_url(cluster: postgres.Cluster) -> str:
+    """A database for tests that each begin with empty tables."""
+    return cluster.new_database()
+
+
+@pytest.fixture
+def fleet(fleet_url: str) -> Postgres:
+    """The database of a fleet, with empty tables."""
+    shared = Postgres(fleet_url)
+    with shared.writing() as session:
+        session.run("DROP SCHEMA public CASCADE")
+        session.run("CREATE SCHEMA public")
+    migrate(shared)
+    return shared

@@ -3,20 +3,28 @@
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from portcullis.processes.stores import DATABASE_FILE
+from portcullis.store.followers import Followers
+from portcullis.store.sqlite import Sqlite
+from portcullis.store.state import StateStore
 from portcullis.telemetry.collectors import expose
 from tests import tiny
+from tests.hammer import eventually
 from tests.running import ADMIN_KEY, RunningService
 
 SHARPNESS = {1: 1.0, 2: 1.5}
 """How the graph of each version was made."""
 ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
 DAY = 86_400
+DAMAGES = ("overwritten", "cut short", "removed")
 BREAKABLE_ENGINE = """
 import os, threading
 import onnxruntime
@@ -60,6 +68,51 @@ def serve(directory, runtime, *flags, **options):
 
 def put_default(service, version):
     return httpx.put(f"{service.url}/v1/models/tiny/default", json={"version": version}, headers=ADMIN, timeout=30)
+
+
+def default_of(service: RunningService) -> int:
+    version: int = httpx.get(f"{service.url}/v1/models/tiny", timeout=30).json()["default_version"]
+    return version
+
+
+def kill_whole(service: RunningService) -> None:
+    """SIGKILL to the supervisor, then to its workers."""
+    workers = service.workers()
+    os.kill(service.process.pid, signal.SIGKILL)
+    service.process.wait()
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    eventually(lambda: has_ended(workers))
+
+
+def damage_database(runtime: Path, damage: str) -> None:
+    """As a failing disk, or a person, would: the file and its log."""
+    for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal"):
+        part = runtime / name
+        if damage == "removed":
+            part.unlink(missing_ok=True)
+        elif damage == "cut short":
+            os.truncate(part, part.stat().st_size // 3)
+        else:
+            part.write_bytes(b"not a database" * 1000)
+
+
+def store_of(runtime: Path) -> StateStore:
+    """The desired state of a service that runs on this directory, as its own workers see it."""
+    return StateStore(Sqlite(runtime / DATABASE_FILE))
+
+
+def audit_of(runtime: Path) -> list[Any]:
+    """The lines of its audit log, each as one flat dictionary."""
+    return [{**line.pop("details"), **line} for line in store_of(runtime).audit()]
+
+
+def num_behind(runtime: Path) -> int:
+    """Workers of it that have not followed the desired state."""
+    state = store_of(runtime).read()
+    assert state is not None
+    return len(Followers(Sqlite(runtime / DATABASE_FILE), "").behind(state.revision))
 
 
 def num_counted(runtime, *only):

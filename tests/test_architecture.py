@@ -41,7 +41,7 @@ TRAINING_ARROWS = {
     "graph": {"data", "fitting", "methods"},
     "measuring": {"data", "fitting", "graph", "methods", "runs", "torchvision_ops"},
     "exporting": {"data", "fitting", "graph", "measuring", "methods", "recipes", "runs"},
-    "comparing": {"data", "exporting", "fitting", "measuring", "methods", "recipes", "runs"},
+    "comparing": {"data", "exporting", "fitting", "measuring", "methods", "mixing", "recipes", "runs"},
     "__main__": {"cli", "comparing", "data", "exporting", "fitting", "measuring", "recipes", "runs"},
 }
 CONTRACT = {"bundle", "errors", "portcullis"}  # of the service, what training may know
@@ -51,7 +51,8 @@ OWNERS = {  # library → the only place in the service that may import it
     "prometheus_client": "portcullis.telemetry",
     "PIL": "portcullis.bundle.preprocess",
     "fastapi": "portcullis.api",
-    "sqlite3": "portcullis.store",
+    "sqlite3": "portcullis.store.sqlite",
+    "psycopg": "portcullis.store.postgresql",
     "opentelemetry": "portcullis.telemetry.tracing",
     "httpx": "portcullis.client",
     "tqdm": "portcullis.commands",

@@ -184,8 +184,20 @@ class Conflict(ServiceError):
     code = "conflict"
 
 
+class DatabaseAway(ServiceError):
+    """The database cannot be reached or does not answer: nothing can be changed, what is served goes on."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    code = "database_away"
+    retry_after_seconds = 5
+
+
+class DatabaseDamaged(DatabaseAway):
+    """The file of the database is damaged; the supervisor moves it aside and makes another."""
+
+
 class StateNotWritten(ServiceError):
-    """The runtime directory is full or takes no writes: nothing was changed, what is served goes on."""
+    """The disk of the database is full or takes no writes: nothing was changed, what is served goes on."""
 
     status = HTTPStatus.INSUFFICIENT_STORAGE
     code = "state_not_written"

@@ -48,7 +48,13 @@ class Settings(BaseSettings):
     models: Path = Path("models")
     """Directory with the bundles, <name>/<version>/, or with the files of one bundle."""
     runtime_directory: Path = Path("runtime")
-    """Directory for what the workers share: metrics, score rings, desired state, audit log. Keep it across restarts."""
+    """Directory for what the workers share: metrics, score rings, the database. Keep it across restarts."""
+    database: SecretStr | None = None
+    """PostgreSQL that several instances share, postgresql://…; empty: SQLite in the runtime directory."""
+    instance: str | None = Field(None, min_length=1, max_length=200)
+    """Name of this instance, unlike any other of its fleet; empty: from the host's name and the runtime directory."""
+    state: str | None = Field(None, pattern=r"^file:.+")
+    """Document that says what is served, file:…: it is followed, and admin calls that would change it are refused."""
 
     # -- what is served ----------------------------------------------------------------------------------------------
     serve: Names = ()
@@ -151,7 +157,7 @@ class Settings(BaseSettings):
     review_accept_sample: float = Field(0.01, ge=0, le=1)
     """Share of accepted images that is kept too."""
     review_directory: Path | None = None
-    """Directory for the kept images; empty: review/ in the runtime directory."""
+    """Directory for the kept images; empty: review/ in the runtime directory, or the database of a fleet."""
     review_max_items: int = Field(10_000, ge=1)
     """Images kept at the most; the oldest go first, whatever their state."""
     review_max_bytes: int = Field(1024**3, ge=1)
@@ -197,6 +203,7 @@ class Settings(BaseSettings):
         plain = self.model_dump(mode="json")
         for field in ("predict_keys", "admin_keys"):
             plain[field] = [secret.get_secret_value() for secret in getattr(self, field)]
+        plain["database"] = self.database.get_secret_value() if self.database is not None else None
         return plain
 
 

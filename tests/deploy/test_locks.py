@@ -6,7 +6,7 @@ import pytest
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from deploy.lock import EXTRAS, LOCKS, ROOT
+from deploy.lock import EXTRAS, LOCKS, ROOT, WITH
 from tests.packaging.requirements import EXTRAS as OWN_EXTRAS
 from tests.packaging.requirements import PROJECT, unfolded
 
@@ -34,7 +34,9 @@ def test_a_lock_says_what_and_never_from_where(name):
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_a_lock_has_all_that_is_asked_for(extra):
     versions = locked(extra)
-    for requirement in unfolded([*PROJECT["dependencies"], *OWN_EXTRAS[extra]]):
+    for requirement in unfolded(
+        [*PROJECT["dependencies"], *OWN_EXTRAS[extra], *(each for name in WITH for each in OWN_EXTRAS[name])]
+    ):
         version = versions.get(canonicalize_name(requirement.name))
         assert version is not None, f"{requirement.name} is missing: run `make lock`"
         assert requirement.specifier.contains(Version(version), prereleases=True), "stale: run `make lock`"

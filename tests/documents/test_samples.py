@@ -23,7 +23,7 @@ def service(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def description(service):
-    return httpx.get(f"{service.url}/openapi.json").raise_for_status().json()
+    return httpx.get(f"{service.url}/openapi.json", timeout=120).raise_for_status().json()
 
 
 def accepted(description):

@@ -21,6 +21,17 @@ def test_the_papers_recipes_are_as_published(name):
     assert (config.batch_size, config.epochs, config.schedule) == (64, 300, "step")
     assert [round(fraction * config.epochs) for fraction in config.milestones] == [150, 200, 250]
     assert config.augmentation == "crop-flip" and config.decay_vectors and config.method == "dismax"
+    assert config.is_fractional == (name != "cifar10-densenet-bc-100")
+    near = {"cifar10": "cifar100", "cifar100": "cifar10"}[config.data]
+    assert config.outside == (near, "tinyimagenet", "lsun", "svhn")
+
+
+@pytest.mark.parametrize("backbone", NETWORKS)
+def test_the_papers_recipes_for_tinyimagenet_are_as_published(backbone):
+    config = RECIPES[f"tinyimagenet-{backbone}"]
+    assert (config.data, config.image_size, config.epochs, config.mixing) == ("tinyimagenet", 64, 90, "none")
+    assert [round(fraction * config.epochs) for fraction in config.milestones] == [30, 60]
+    assert config.outside == ("imagenet-o", "cifar10", "cifar100", "svhn")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -53,6 +64,8 @@ def test_contradictions_are_refused():
         make_config({"augmentation": "none", "crop_pixels": 2})
     with pytest.raises(ConfigError, match="alternating_flips: augmentation crop does not flip"):
         make_config({"augmentation": "crop", "alternating_flips": True})
+    with pytest.raises(ConfigError, match="members: networks that begin with the same frozen backbone"):
+        make_config({"members": 2, "frozen": True, "pretrained_weights": "download"})
 
 
 @pytest.mark.parametrize(("amp", "precision"), [(True, "auto"), (False, "float32")])
@@ -60,6 +73,15 @@ def test_a_config_from_before_the_precision_had_its_name_is_read(amp, precision)
     former = {name: value for name, value in RECIPES["digits"].model_dump().items() if name != "precision"}
     config = make_config({**former, "amp": amp})
     assert config == RECIPES["digits"].model_copy(update={"precision": precision})
+
+
+@pytest.mark.parametrize(("is_fractional", "mixing"), [(True, "fractional"), (False, "none")])
+def test_a_config_from_before_mixing_was_a_choice_is_read(is_fractional, mixing):
+    former = {
+        name: value for name, value in RECIPES["digits"].model_dump().items() if name not in ("mixing", "members")
+    }
+    config = make_config({**former, "fractional_regulariser": is_fractional})
+    assert config == RECIPES["digits"].model_copy(update={"mixing": mixing})
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "models").glob("*/*/config.json")), ids=str)

@@ -22,7 +22,11 @@ from portcullis_training.recipes import RECIPES, RunConfig, make_config
 from portcullis_training.runs.directory import Run, create_run, measured_against, open_run
 
 if TYPE_CHECKING:
+    from portcullis_training.comparing.paper_page import Tiers
     from portcullis_training.measuring.evaluation import Evaluation
+
+COMPARED = ("softmax", "isomaxplus", "dismax", "dismax+fractional")
+"""Twins that are compared where none are asked for."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -251,15 +255,20 @@ def _ablate(namespace: argparse.Namespace) -> None:
 
 
 def _compare(namespace: argparse.Namespace) -> None:
-    from portcullis_training.comparing import budgets, compare
+    from portcullis_training.comparing import budgets, compare, paper
     from portcullis_training.comparing import report as comparison_report
     from portcullis_training.fitting.fit import Interrupted
 
     config, output = _config(namespace), namespace.output
-    variants = [compare.parse_variant(name) for name in namespace.variants.split(",")]
+    listed = namespace.variants or ",".join(paper.VARIANTS.get(namespace.table, COMPARED))
+    variants = [compare.parse_variant(name) for name in listed.split(",")]
     seeds = compare.parse_numbers(namespace.seeds, "seeds", "0,1,2")
     try:
-        if namespace.budgets is None:
+        if namespace.table is not None:
+            paper.tabulate(
+                config, namespace.table, _tiers(namespace, config), variants, seeds, namespace.runs, output, _say
+            )
+        elif namespace.budgets is None:
             compare.compare(config, variants, seeds, namespace.runs, output, _say)
         else:
             epochs = compare.parse_numbers(namespace.budgets, "numbers of epochs", "4,8,16")
@@ -267,7 +276,26 @@ def _compare(namespace: argparse.Namespace) -> None:
     except Interrupted:
         raise KeyboardInterrupt("saved; go on with the same command") from None
     written = comparison_report.PAGE_FILE if namespace.budgets is None else budgets.PAGE_FILE
+    written = written if namespace.table is None else f"{namespace.table}.md"
     _say(f"written: {output / written}")
+
+
+def _tiers(namespace: argparse.Namespace, config: RunConfig) -> Tiers:
+    """Near, far and very far sets as they were given, or those of the config."""
+    from portcullis_training.comparing.paper import tiers_of
+    from portcullis_training.comparing.paper_page import Tiers
+
+    given = {name: getattr(namespace, name) for name in ("near", "far", "very_far")}
+    if not any(given.values()):
+        return tiers_of(config.outside)
+    return Tiers(**{name: tuple((specs or "").split()) for name, specs in given.items()})
+
+
+def _figures(namespace: argparse.Namespace) -> None:
+    from portcullis_training.comparing.figures import draw_figures
+
+    for path in draw_figures([open_run(directory) for directory in namespace.runs], namespace.output, namespace.places):
+        _say(f"written: {path}")
 
 
 def _pack(namespace: argparse.Namespace) -> None:
@@ -311,6 +339,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "export": _export,
     "ablate": _ablate,
     "compare": _compare,
+    "figures": _figures,
     "pack": _pack,
     "recipes": _recipes,
 }

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from portcullis.bundle.manifest import Name
 from portcullis_training.errors import ConfigError
 
-FORMER_FIELD = "amp"
+FORMER_FIELDS = ("amp", "fractional_regulariser")
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Size = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 
@@ -24,19 +24,19 @@ class RunConfig(BaseModel):
     name: Name = "run"
     """Name of the run directory and of the bundle."""
     data: str = "cifar10"
-    """In-distribution images: digits, cifar10, cifar100, svhn, mnist, fashion_mnist, folder:PATH, idx:PATH,
-    npz:TRAIN.npz or npz:TRAIN.npz,TEST.npz, and grey: before any of these but a folder."""
+    """In-distribution images: digits, cifar10, cifar100, svhn, mnist, fashion_mnist, tinyimagenet, folder:PATH,
+    idx:PATH, npz:TRAIN.npz or npz:TRAIN.npz,TEST.npz, and grey: before any of these but a folder."""
     class_names: tuple[str, ...] | None = None
     """Human names of the classes, by class index; by default those that come with the data."""
     outside: tuple[str, ...] = ("noise:uniform", "noise:smooth", "constant", "shuffled")
-    """Out-of-distribution (OOD) sets to be evaluated against: any data spec, noise:uniform, noise:smooth, constant,
-    shuffled."""
+    """Out-of-distribution (OOD) sets to be evaluated against: any data spec, lsun, imagenet-o, noise:uniform,
+    noise:smooth, constant, shuffled."""
     strict: bool = False
     """Stop at the first unreadable image instead of reporting it and going on."""
     seed: int = Field(0, ge=0)
     """Seed of the initial weights, the order of images and the augmentation."""
     split_seed: int | None = Field(None, ge=0)
-    """Seed of the splits; by default that of everything else."""
+    """Seed of the splits; by default that of everything else. All members of an ensemble have the same."""
 
     validation_size: Size = 5000
     """Images held out for the temperature: how many, or which share (0.1)."""
@@ -52,9 +52,13 @@ class RunConfig(BaseModel):
     """How photos of a folder are resized, in training and by the service; pretrained weights have their own."""
 
     method: str = "dismax"
-    """Head, loss and score: dismax, softmax, isomaxplus."""
-    fractional_regulariser: bool = False
-    """Train on compound images too (the paper's DisMax†)."""
+    """Head, loss and score: dismax, softmax, isomax, isomaxplus, scaled_cosine, godin, godin_dropout,
+    godin_preprocessing, duq, sngp."""
+    mixing: Literal["none", "fractional", "cutmix"] = "none"
+    """Training images made of several: fractional trains on compound images too (the paper's DisMax†), cutmix puts a
+    box of one image into another in half of the batches."""
+    members: int = Field(1, ge=1, le=100)
+    """Networks, trained apart with seeds that follow one another, whose mean probability is the answer: an ensemble."""
     backbone: str = "densenet-bc-100"
     """resnet9, resnet9:24-48-96-192, resnet20, resnet34, densenet-bc-100, wrn-28-10, small, whitened,
     whitened-residual, timm:NAME, torchvision:NAME."""
@@ -137,12 +141,16 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _amp_is_precision(cls, fields: Any) -> Any:
-        """Configs of earlier runs, in bundles and beside results, have `amp` instead."""
-        if not isinstance(fields, dict) or FORMER_FIELD not in fields:
+    def _former_fields_are_translated(cls, fields: Any) -> Any:
+        """Configs of earlier runs, in bundles and beside results, have `amp` and `fractional_regulariser` instead."""
+        if not isinstance(fields, dict):
             return fields
-        kept = {name: value for name, value in fields.items() if name != FORMER_FIELD}
-        return {"precision": "auto" if fields[FORMER_FIELD] else "float32", **kept}
+        kept = {name: value for name, value in fields.items() if name not in FORMER_FIELDS}
+        if "amp" in fields:
+            kept = {"precision": "auto" if fields["amp"] else "float32", **kept}
+        if "fractional_regulariser" in fields:
+            kept = {"mixing": "fractional" if fields["fractional_regulariser"] else "none", **kept}
+        return kept
 
     @model_validator(mode="after")
     def _crop_fits(self) -> RunConfig:
@@ -158,6 +166,12 @@ class RunConfig(BaseModel):
             raise ValueError("frozen: a backbone that is not trained needs pretrained_weights")
         if not self.frozen and (self.epochs == 0 or self.minutes is not None):
             raise ValueError(f"{'epochs: 0' if self.epochs == 0 else 'minutes:'} goes with frozen only")
+        return self
+
+    @model_validator(mode="after")
+    def _members_are_whole_runs(self) -> RunConfig:
+        if self.members > 1 and self.frozen:
+            raise ValueError("members: networks that begin with the same frozen backbone are no ensemble")
         return self
 
     @model_validator(mode="after")
@@ -183,10 +197,25 @@ class RunConfig(BaseModel):
             raise ValueError(f"progressive_resizing: expected rising fractions of the epochs, got {fractions}")
         return self
 
+    @property
+    def is_fractional(self) -> bool:
+        """Whether the second half of each batch becomes compound images."""
+        return self.mixing == "fractional"
+
+    @property
+    def variant(self) -> str:
+        """`method[+mixing][×M]`: what is trained, in one word."""
+        return variant_name(self.method, self.mixing, self.members)
+
+
+def variant_name(method: str, mixing: str, members: int) -> str:
+    """`dismax`, `dismax+fractional`, `softmax×5`."""
+    return method + ("" if mixing == "none" else f"+{mixing}") + (f"×{members}" if members > 1 else "")
+
 
 def make_config(fields: dict[str, Any]) -> RunConfig:
     """A checked config; an unknown field is refused by name, with the nearest one that exists."""
-    unknown = sorted(set(fields) - {*RunConfig.model_fields, FORMER_FIELD})
+    unknown = sorted(set(fields) - {*RunConfig.model_fields, *FORMER_FIELDS})
     if unknown:
         nearest = difflib.get_close_matches(unknown[0], RunConfig.model_fields, n=1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
@@ -216,7 +245,7 @@ _LONG_CIFAR10_ON_CPU: dict[str, Any] = {
 
 RECIPES: dict[str, RunConfig] = {
     "digits": RunConfig(
-        name="digits", data="digits", backbone="small", fractional_regulariser=True, **_ONE_CYCLE, epochs=30,
+        name="digits", data="digits", backbone="small", mixing="fractional", **_ONE_CYCLE, epochs=30,
         batch_size=64, learning_rate=0.1, weight_decay=5e-3, augmentation="crop", validation_size=200,
         calibration_size=250, test_size=360, precision="float32",  # seconds in any precision, and the same everywhere
     ),
@@ -249,12 +278,23 @@ RECIPES: dict[str, RunConfig] = {
     ),
     "imagenet-resnet18": RunConfig(
         name="imagenet-resnet18", data="folder:imagenet", backbone="torchvision:resnet18", epochs=90,
+        outside=("imagenet-o",),
         milestones=(1 / 3, 2 / 3), image_size=224, resize_shorter_side=256, augmentation="resized-crop-flip",
         num_workers=8,
     ),
 }  # fmt: skip
 
+_PAPERS_NETWORKS = ("resnet34", "densenet-bc-100", "wrn-28-10")
 for _data, _near in (("cifar10", "cifar100"), ("cifar100", "cifar10")):
-    for _backbone in ("resnet34", "densenet-bc-100", "wrn-28-10"):
+    for _backbone in _PAPERS_NETWORKS:
         _name = f"{_data}-{_backbone}"
-        RECIPES[_name] = RunConfig(name=_name, data=_data, backbone=_backbone, outside=(_near, "svhn", "noise:smooth"))
+        RECIPES[_name] = RunConfig(
+            name=_name, data=_data, backbone=_backbone, outside=(_near, "tinyimagenet", "lsun", "svhn"),
+            mixing="none" if _name == "cifar10-densenet-bc-100" else "fractional",  # as the paper's tables have it
+        )  # fmt: skip
+for _backbone in _PAPERS_NETWORKS:
+    _name = f"tinyimagenet-{_backbone}"
+    RECIPES[_name] = RunConfig(
+        name=_name, data="tinyimagenet", image_size=64, backbone=_backbone, epochs=90, milestones=(1 / 3, 2 / 3),
+        outside=("imagenet-o", "cifar10", "cifar100", "svhn"), num_workers=8,
+    )  # fmt: skip

@@ -14,12 +14,15 @@ from typing import Any
 
 from portcullis.bundle.gate import Verdict
 from portcullis.settings import Settings
+from portcullis.store.database import Database
+from portcullis.store.review_images import ImageFiles, ImageRows
 from portcullis.store.review_items import Bounds, ReviewStore
 from portcullis.telemetry.instruments import Metrics
 
 logger = logging.getLogger(__name__)
 
 REVIEW_DIRECTORY = "review"
+IMAGES_DIRECTORY = "images"
 MAX_WAITING_ITEMS = 64
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 MAX_WRITE_ITEMS = 16
@@ -105,8 +108,6 @@ class ReviewQueue(NoReview):
             except Exception as error:  # a full disk, a broken database: never the answers
                 self._turn_off(error)
                 is_over = self._closing.wait(RETRY_SECONDS)
-            finally:
-                self.store.close()
 
     def _write_what_comes(self) -> None:
         self.store.prepare()
@@ -150,12 +151,12 @@ class ReviewQueue(NoReview):
             self._waiting_bytes = 0
 
 
-def review_of(settings: Settings, metrics: Metrics) -> NoReview:
-    """The review queue that the settings ask for."""
+def review_of(settings: Settings, database: Database, metrics: Metrics) -> NoReview:
+    """The review queue that the settings ask for, in the database that its instances share."""
     if not settings.review_enabled:
         return NoReview()
-    directory = settings.review_directory or settings.runtime_directory / REVIEW_DIRECTORY
     bounds = Bounds(settings.review_max_items, settings.review_max_bytes, settings.review_max_age_seconds)
-    return ReviewQueue(
-        ReviewStore(directory, bounds), settings.review_accept_sample, settings.review_max_bytes, metrics
-    )
+    is_shared = settings.database is not None and settings.review_directory is None
+    directory = settings.review_directory or settings.runtime_directory / REVIEW_DIRECTORY
+    store = ReviewStore(database, ImageRows() if is_shared else ImageFiles(directory / IMAGES_DIRECTORY), bounds)
+    return ReviewQueue(store, settings.review_accept_sample, settings.review_max_bytes, metrics)

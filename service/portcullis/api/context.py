@@ -12,7 +12,6 @@ from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.registry import Registry
 from portcullis.lifecycle.watcher import Watcher
 from portcullis.settings import Settings
-from portcullis.store.state import StateStore
 from portcullis.telemetry.instruments import Metrics
 from portcullis.telemetry.logs import RequestLog
 from portcullis.telemetry.tracing import Tracing
@@ -24,7 +23,6 @@ class Context:
 
     settings: Settings
     registry: Registry
-    store: StateStore
     changes: Changes
     calibrating: Calibrating
     watcher: Watcher

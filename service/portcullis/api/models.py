@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from portcullis.api.context import Context
 from portcullis.api.documents import accepted
@@ -15,17 +15,19 @@ from portcullis.api.model_answers import (
     refused_info,
 )
 from portcullis.errors import InvalidParameter
-from portcullis.lifecycle.changes import Behind
 from portcullis.schemas.answers import ModelInfo, ModelList
 from portcullis.schemas.changes import GateChanged, ModelChanged
 from portcullis.schemas.gates import GateChange, GateInfo
 from portcullis.schemas.models import (
+    AuditLine,
+    AuditLog,
     DefaultChange,
     ScanResult,
     ShadowChange,
     Unloaded,
     WorkerBehind,
 )
+from portcullis.store.followers import Behind
 
 Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 Version = Annotated[int, Path(ge=1, le=999_999_999, description="A version", examples=[2])]
@@ -60,6 +62,10 @@ def model_changes_router(context: Context) -> APIRouter:
 
     async def changed(name: str, behind: Behind, response: Response) -> ModelChanged:
         return ModelChanged(**dict(await model_info(context, name)), behind=_workers(behind, response))
+
+    @router.get("/v1/audit", summary="Who changed what, and when (admin key)")
+    async def show_audit(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> AuditLog:
+        return AuditLog(lines=[AuditLine(**line) for line in await changes.audit(limit)])
 
     @router.post(
         "/v1/models/rescan",
@@ -137,7 +143,7 @@ def _workers(behind: Behind, response: Response) -> list[WorkerBehind]:
     """Those that have not followed. With any of them the change is accepted, not done."""
     if behind:
         response.status_code = HTTPStatus.ACCEPTED
-    return [WorkerBehind(worker=slot, reason=reason) for slot, reason in behind.items()]
+    return [WorkerBehind(**place._asdict(), reason=reason) for place, reason in behind.items()]
 
 
 def _spelled(change: GateChange) -> str:

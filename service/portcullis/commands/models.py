@@ -149,7 +149,8 @@ def _unload(client: Client, arguments: argparse.Namespace) -> None:
 def _warn(behind: list[WorkerBehind]) -> None:
     """The change is made; whoever has not followed yet does so by itself."""
     for worker in behind:
-        print(f"worker {worker.worker} has not followed yet: {worker.reason}", file=sys.stderr)
+        who = f"worker {worker.worker} of {worker.instance}" if worker.worker is not None else "nobody knows who"
+        print(f"{who} has not followed yet: {worker.reason}", file=sys.stderr)
 
 
 def _line(model: ModelInfo, version: VersionInfo) -> tuple[str, ...]:

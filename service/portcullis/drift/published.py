@@ -1,14 +1,14 @@
-"""The file in which the supervisor publishes what it knows of drift: its format, and the workers' way to read it."""
+"""What the supervisor publishes of drift in the instance's database: its shape, and the workers' way to read it."""
 
-from pathlib import Path
+import threading
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from portcullis.errors import DatabaseAway
 from portcullis.schemas.drift import DriftPoint, DriftReport, ScoreHistogram
+from portcullis.store.database import Database, put
 from portcullis.telemetry.collectors import DriftReading
-
-DRIFT_FILE = "drift.json"
 
 
 class _Frozen(BaseModel):
@@ -16,7 +16,7 @@ class _Frozen(BaseModel):
 
 
 class PublishedModel(_Frozen):
-    """One model as the file has it."""
+    """One model as it is published."""
 
     version: int
     part: str | None = None
@@ -29,7 +29,7 @@ class PublishedModel(_Frozen):
     """Of every image since the version was first served. None: written before there was one."""
 
 
-class DriftFile(_Frozen):
+class Published(_Frozen):
     """All that is known of drift."""
 
     cursors: dict[str, int] = {}
@@ -37,31 +37,48 @@ class DriftFile(_Frozen):
     models: dict[str, PublishedModel] = {}
 
 
-def read_drift_file(directory: Path) -> DriftFile:
-    """What was published last; nothing where there is none or it is damaged."""
+def read_drift(database: Database) -> Published:
+    """What was published last; nothing where there is none, or none that can be read."""
     try:
-        return DriftFile.model_validate_json((directory / DRIFT_FILE).read_bytes())
-    except (OSError, ValidationError):
-        return DriftFile()
+        with database.reading() as session:
+            models = {row["model"]: row["body"] for row in session.run("SELECT model, body FROM drift")}
+            cursors = {row["file"]: row["next_sequence"] for row in session.run("SELECT * FROM rings")}
+        bodies = {name: PublishedModel.model_validate_json(body) for name, body in models.items()}
+    except (DatabaseAway, ValidationError):
+        return Published()
+    return Published(cursors=cursors, models=bodies)
+
+
+def write_drift(database: Database, content: Published) -> None:
+    """Publish all of it at once; what is not in it any more goes."""
+    with database.writing(is_durable=False) as session:
+        for row in session.run("SELECT model FROM drift"):
+            if row["model"] not in content.models:
+                session.run("DELETE FROM drift WHERE model = :model", model=row["model"])
+        for name, model in content.models.items():
+            put(session, "drift", "model", model=name, body=model.model_dump_json())
+        for file, sequence in content.cursors.items():
+            put(session, "rings", "file", file=file, next_sequence=sequence)
 
 
 class DriftReader:
-    """The published file, read again only when it has changed."""
+    """What was published, read again only when something has changed."""
 
-    def __init__(self, runtime: Path) -> None:
-        self._runtime = runtime
-        self._stamp: Any = None
-        self._content = DriftFile()
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._stamp: object = None
+        self._content = Published()
 
-    def read(self) -> DriftFile:
-        try:
-            status = (self._runtime / DRIFT_FILE).stat()
-        except OSError:
-            return DriftFile()
-        stamp = (status.st_mtime_ns, status.st_ino)
-        if stamp != self._stamp:
-            self._content, self._stamp = read_drift_file(self._runtime), stamp
-        return self._content
+    def read(self) -> Published:
+        with self._lock:
+            try:
+                stamp = self._database.stamp()
+            except DatabaseAway:  # what was published last stands
+                return self._content
+            if stamp != self._stamp:
+                self._content, self._stamp = read_drift(self._database), stamp
+            return self._content
 
     def readings(self) -> list[DriftReading]:
         """For the metrics."""

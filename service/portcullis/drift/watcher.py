@@ -1,6 +1,6 @@
 """Follows the rings of all workers and keeps the evidence of drift, one detector a model. Lives in the supervisor.
 
-About once a second it reads what the workers answered since, and publishes all it knows in one file, replaced whole:
+About once a second it reads what the workers answered since, and publishes all it knows in the instance's database:
 the workers tell it to whoever asks, and after a restart the evidence goes on from there. A swap begins anew.
 """
 
@@ -19,12 +19,7 @@ from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.promises import choose
 from portcullis.drift import histogram
 from portcullis.drift.evidence import Detector
-from portcullis.drift.published import (
-    DRIFT_FILE,
-    DriftFile,
-    PublishedModel,
-    read_drift_file,
-)
+from portcullis.drift.published import Published, PublishedModel, read_drift, write_drift
 from portcullis.drift.rings import (
     RECORD,
     find_rings,
@@ -33,9 +28,9 @@ from portcullis.drift.rings import (
     read_recent,
 )
 from portcullis.drift.window import Window, measure
-from portcullis.errors import ServiceError
+from portcullis.errors import DatabaseAway, ServiceError, StateNotWritten
 from portcullis.schemas.drift import DriftPoint, DriftReport, ScoreHistogram
-from portcullis.store.durable import replace_durably
+from portcullis.store.database import Database
 from portcullis.store.state import StateStore
 
 logger = logging.getLogger(__name__)
@@ -74,11 +69,11 @@ class _Tracked:
 class DriftWatch:
     """Reads rings, gathers evidence, publishes."""
 
-    def __init__(self, models: Path, runtime: Path, rings: Path, window_size: int, alarm_images: float) -> None:
-        self._models, self._runtime, self._rings = models, runtime, rings
+    def __init__(self, models: Path, database: Database, rings: Path, window_size: int, alarm_images: float) -> None:
+        self._models, self._database, self._rings = models, database, rings
         self._window_size, self._alarm_images = window_size, alarm_images
-        self._store = StateStore(runtime)
-        before = read_drift_file(runtime)
+        self._store = StateStore(database)
+        before = read_drift(database)
         self._cursors = dict(before.cursors)
         self._before = dict(before.models)
         self._tracked: dict[str, _Tracked] = {}
@@ -106,7 +101,7 @@ class DriftWatch:
 
     def _choose(self) -> None:
         """Follow the default version of every name that is served, by the score that gates it."""
-        state = self._store.read()
+        state = self._store.at_hand()
         if state is None:  # it cannot be read just now: what was followed is followed on
             return
         for name in set(self._tracked) - set(state.models):
@@ -179,14 +174,14 @@ class DriftWatch:
             )
             for name, tracked in self._tracked.items()
         }
-        self._write(DriftFile(cursors=self._cursors, models=models))
+        self._write(Published(cursors=self._cursors, models=models))
 
-    def _write(self, content: DriftFile) -> None:
+    def _write(self, content: Published) -> None:
         try:
-            replace_durably(self._runtime / DRIFT_FILE, content.model_dump_json(), sync=False)
-        except OSError as error:
+            write_drift(self._database, content)
+        except (DatabaseAway, StateNotWritten) as error:
             if self._is_writable:
-                logger.error("cannot publish drift: %s; going on in memory", error.strerror)
+                logger.error("cannot publish drift: %s; going on in memory", error)
             self._is_writable = False
         else:
             self._is_writable = True

@@ -21,8 +21,9 @@ from portcullis.bundle.next_version import next_manifest, write_next
 from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.promises import check_fit
 from portcullis.errors import Conflict
-from portcullis.lifecycle.changes import Behind, Changes
+from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.registry import Registry
+from portcullis.store.followers import Behind
 from portcullis.store.state import DesiredState, StateStore
 
 
@@ -60,6 +61,7 @@ class Calibrating:
 
     async def calibrate(self, who: str, order: Order) -> Calibrated:
         """Write the next version; refused, with nothing written, where the pictures can promise nothing."""
+        await self._changes.base()  # refuses where nothing may be changed
         if self._is_busy.locked():
             raise Conflict("a gate is being calibrated already; try again when that is done")
         async with self._is_busy:

@@ -5,24 +5,29 @@ nothing and says why. A change that was written is made; each call gives the wor
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from portcullis.bundle import files as bundles
 from portcullis.bundle.promises import check_fit
 from portcullis.errors import (
     Conflict,
+    DatabaseAway,
     InvalidParameter,
     ServiceError,
+    StateNotWritten,
     UnknownModel,
     UnknownVersion,
 )
 from portcullis.lifecycle.registry import Registry
-from portcullis.store.followers import Followers
+from portcullis.store.followers import Behind, Followers, Look, Place
 from portcullis.store.state import (
     DesiredState,
+    Edit,
     ServedModel,
     Shadow,
     StateStore,
@@ -34,9 +39,6 @@ logger = logging.getLogger(__name__)
 FOLLOW_SECONDS = 5.0
 POLL_SECONDS = 0.02
 
-Behind = dict[int, str]
-"""Workers that have not followed a change yet, by slot, and why."""
-Edit = Callable[[DesiredState], DesiredState]
 ModelEdit = Callable[[ServedModel], ServedModel]
 
 
@@ -51,8 +53,9 @@ class Changes:
         store: StateStore,
         followers: Followers,
         metrics: Metrics,
+        managed_in: str | None = None,
     ) -> None:
-        self._models, self._configured_gate = models, configured_gate
+        self._models, self._configured_gate, self._managed_in = models, configured_gate, managed_in
         self._registry, self._store, self._followers, self._metrics = registry, store, followers, metrics
 
     async def load(self, who: str, name: str, version: int) -> Behind:
@@ -120,6 +123,7 @@ class Changes:
 
     async def change_gate(self, who: str, name: str, chosen: str) -> Behind:
         """Change the threshold; every version that is served must be able to promise it."""
+        base = await self.base()
         for pipeline in self._registry.find(name).pipelines.values():
             pipeline.promises.gate(chosen)
         before = self._registry.find(name)
@@ -129,8 +133,12 @@ class Changes:
         def edit(state: DesiredState) -> DesiredState:
             return state.with_model(name, _served(state, name).model_copy(update={"gate": chosen}))
 
-        after = await self._change(who, "gate", name, edit, **details)
+        after = await self._change(who, "gate", name, edit, base, **details)
         return await self._wait(name, after.revision, only_gate=True)  # for no engine that is being opened
+
+    async def audit(self, limit: int) -> list[dict[str, Any]]:
+        """The latest lines of the audit log, the oldest first."""
+        return await asyncio.to_thread(self._store.audit, limit)
 
     # -- shadow ------------------------------------------------------------------------------------------------------
 
@@ -174,6 +182,7 @@ class Changes:
 
     async def _swap(self, who: str, action: str, name: str, version: int, edit: Edit, **details: object) -> Behind:
         """Validate a version, then make the change that needs it; the engine that was checked is the one swapped in."""
+        base = await self.base()
         try:
             async with self._registry.checked(name, version) as manifest:
 
@@ -183,7 +192,7 @@ class Changes:
                         check_fit(after.models[name].gate, manifest)
                     return after
 
-                after = await self._change(who, action, name, edit_if_fit, version=version, **details)
+                after = await self._change(who, action, name, edit_if_fit, base, version=version, **details)
         except ServiceError as error:
             self._metrics.model_swaps.labels(name, "failed").inc()
             logger.error("%s of %s/%d by %s failed: %s", action, name, version, who, error)
@@ -198,24 +207,34 @@ class Changes:
         )
 
     async def _write(self, who: str, action: str, name: str, edit: Edit, **details: object) -> Behind:
-        after = await self._change(who, action, name, edit, **details)
+        after = await self._change(who, action, name, edit, await self.base(), **details)
         return await self._wait(name, after.revision)
 
-    async def _change(self, who: str, action: str, name: str, edit: Edit, **details: object) -> DesiredState:
+    async def base(self) -> DesiredState:
+        """What a change begins from. Raises where nothing can be changed, before anything is opened for it."""
+        if self._managed_in is not None:
+            raise Conflict(f"what is served is managed in {self._managed_in}; change it there")
+        base = await asyncio.to_thread(self._store.read)
+        if base is None:
+            raise StateNotWritten("there is no desired state to change; restart the service")
+        return base
+
+    async def _change(
+        self, who: str, action: str, name: str, edit: Edit, base: DesiredState, **details: object
+    ) -> DesiredState:
         """Write the desired state, and follow it here."""
-        _, after = await asyncio.to_thread(self._store.change, edit, who, action, model=name, **details)
+        _, after = await asyncio.to_thread(self._store.change, edit, who, action, base, model=name, **details)
         self._registry.follow(after)
         return after
 
     async def _wait(self, name: str, revision: int, only_gate: bool = False) -> Behind:
-        """Wait a while for every worker, this one included, to have followed; those that have not."""
-        end = time.monotonic() + FOLLOW_SECONDS
-        while behind := await asyncio.to_thread(self._followers.behind, revision, name, only_gate):
-            if time.monotonic() > end:
-                logger.warning("revision %d of %s is not followed by workers %s", revision, name, behind)
-                break
-            await asyncio.sleep(POLL_SECONDS)
-        return behind
+        """Wait a while for every worker of every living instance to have followed; those that have not."""
+        with contextlib.ExitStack() as stack:  # closed on this thread: that takes no time
+            try:
+                look = await asyncio.to_thread(stack.enter_context, self._followers.look())
+                return await _until_followed(look, revision, name, only_gate)
+            except DatabaseAway:
+                return {Place("", None): "the database has gone since the change was made"}
 
     def _fresh(self, name: str, version: int) -> ServedModel:
         return ServedModel(default=version, is_pinned=version != self._newest(name), gate=self._configured_gate)
@@ -233,6 +252,16 @@ class Changes:
             found = ", ".join(map(str, known))
             raise UnknownVersion(f"model {name} has no version {version} in the models directory; there are: {found}")
         return version
+
+
+async def _until_followed(look: Look, revision: int, name: str, only_gate: bool) -> Behind:
+    end = time.monotonic() + FOLLOW_SECONDS
+    while behind := await asyncio.to_thread(look.behind, revision, name, only_gate):
+        if time.monotonic() > end:
+            logger.warning("revision %d of %s is not followed by %s", revision, name, behind)
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    return behind
 
 
 def _served(state: DesiredState, name: str) -> ServedModel:

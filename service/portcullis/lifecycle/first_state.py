@@ -1,15 +1,49 @@
-"""The state to start with: what the settings ask for, what lies in the models directory, what an admin changed."""
+"""The state to start with: what the settings ask for, what lies in the models directory, what an admin changed.
+
+In a fleet the settings speak only where the database has no state yet: while instances are replaced, old and new ones
+would overrule each other in turn.
+"""
 
 import logging
 from pathlib import Path
 
 from portcullis.bundle import files as bundles
 from portcullis.bundle.promises import choose
-from portcullis.errors import SettingsError
+from portcullis.errors import DatabaseAway, SettingsError
 from portcullis.settings import Settings
-from portcullis.store.state import DesiredState, ServedModel
+from portcullis.store.earlier import earlier_state, put_away
+from portcullis.store.state import DesiredState, ServedModel, StateStore
 
 logger = logging.getLogger(__name__)
+
+
+def begin(kept: StateStore, fleet: StateStore | None, options: Settings) -> DesiredState:
+    """The state to start with, checked and kept; `kept` is this instance's own, which a fleet's overrules."""
+    previous = kept.read() or earlier_state(options.runtime_directory)
+    if fleet is None:
+        state = plan(options.models, options.serve, options.gate, previous)
+    else:
+        state = _of_fleet(fleet, previous, options)
+    check(state, options)
+    kept.write(state)
+    put_away(options.runtime_directory)
+    return state
+
+
+def _of_fleet(fleet: StateStore, previous: DesiredState | None, options: Settings) -> DesiredState:
+    """What the fleet agrees on; without its database what was known of it last, or what the settings ask for."""
+    try:
+        state = fleet.read() or fleet.begin_with(_first(options).model_copy(update={"revision": 1}))
+    except DatabaseAway as error:
+        logger.error("starting without the fleet's database: %s", error)
+        return previous or _first(options)
+    if (state.configured_gate, state.configured_serve) != (options.gate, options.serve):
+        logger.warning("the settings serve or gate differ from those that the fleet began with; its database counts")
+    return state
+
+
+def _first(options: Settings) -> DesiredState:
+    return plan(options.models, options.serve, options.gate, None)
 
 
 def plan(models: Path, serve: tuple[str, ...], gate: str, previous: DesiredState | None) -> DesiredState:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from portcullis.errors import DatabaseAway, StateNotWritten
 from portcullis.store.followers import Followed
 
 
@@ -35,6 +36,6 @@ class Report:
             latest = self._latest
             try:
                 await asyncio.to_thread(self._confirm, latest)
-            except OSError:
+            except (DatabaseAway, StateNotWritten):
                 return
             self._written = latest

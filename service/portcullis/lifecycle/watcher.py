@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from portcullis.bundle import files as bundles
 from portcullis.bundle.files import MANIFEST_FILE, MODEL_FILE
 from portcullis.errors import ServiceError
-from portcullis.lifecycle.changes import Behind, Changes
+from portcullis.lifecycle.changes import Changes
 from portcullis.store.durable import replace_durably
+from portcullis.store.followers import Behind
 from portcullis.store.state import DesiredState, StateStore
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Watcher:
 
     async def scan(self, who: str) -> Scan:
         """Try every newer version, the newest first; the first that validates becomes the default."""
+        await self._changes.base()  # refuses where nothing may be changed
         newer = await asyncio.to_thread(self._look)
         if newer is None:
             return Scan([], [], {})
@@ -97,7 +99,7 @@ class Watcher:
 
     def _look(self) -> dict[str, list[int]] | None:
         """Versions newer than those that are served, the newest first, by name; None while there is no state."""
-        state = self._store.read()
+        state = self._store.at_hand()
         return None if state is None else {name: self._newer(state, name) for name in self._names(state)}
 
     def _names(self, state: DesiredState) -> list[str]:

@@ -17,20 +17,26 @@ from typing import IO
 from portcullis.bundle import devices
 from portcullis.bundle.files import laid_out
 from portcullis.drift.watcher import DriftWatch
-from portcullis.errors import PortcullisError, SettingsError
+from portcullis.errors import DatabaseAway, PortcullisError, ServiceError, SettingsError
 from portcullis.http.tls import certificate_of
-from portcullis.lifecycle.first_state import check, plan
+from portcullis.lifecycle.document import DocumentFollower
+from portcullis.lifecycle.first_state import begin
 from portcullis.processes.assignment import (
     METRICS_DIRECTORY,
     MODELS_DIRECTORY,
     RINGS_DIRECTORY,
     SHADOW_DIRECTORY,
 )
+from portcullis.processes.keeping import Keeper
 from portcullis.processes.layout import Layout
 from portcullis.processes.placement import Placement, place
 from portcullis.processes.slot import Slot
+from portcullis.processes.stores import name_of, open_local, stores_of
 from portcullis.settings import Settings
+from portcullis.store.fleet_link import FleetLink
 from portcullis.store.followers import Followers
+from portcullis.store.postgresql import Postgres
+from portcullis.store.schema import migrate
 from portcullis.store.state import DesiredState, StateStore
 from portcullis.telemetry.files import forget_gauges
 
@@ -38,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 TICK_SECONDS = 0.5
-STOP_DRIFT_SECONDS = 2.0
+STOP_BESIDE_SECONDS = 2.0
 MANY_SHORT_LIVES = 3
 GRIEFS = {"failed": "cannot start", "broken": "cannot go on"}
 
@@ -48,13 +54,14 @@ class Supervisor:
 
     def __init__(self, options: Settings, on_ready: Callable[[str], None] = lambda address: None) -> None:
         self._options = options
-        self._store, self._followers = StateStore(options.runtime_directory), Followers(options.runtime_directory)
         self._on_ready = on_ready
         self._directory = options.runtime_directory
         self._selector = selectors.DefaultSelector()
         self._is_stopping = False
         self._was_ready = False
         self._is_over = threading.Event()
+        self._beside: dict[str, Callable[[threading.Event], None]] = {}
+        """What runs beside the workers, each on a thread of its own until all is over."""
 
     def run(self) -> int:
         """Serve; 0 after a clean stop."""
@@ -69,15 +76,15 @@ class Supervisor:
             ]
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_signal)
-            watching = threading.Thread(target=self._drift().run, args=(self._is_over,), name="drift", daemon=True)
-            watching.start()
+            beside = self._start_beside(state)
             try:
                 self._watch(listener)
             finally:
                 listener.close()  # each worker closes its own when it has taken those who wait
                 self._stop()
                 self._is_over.set()
-                watching.join(STOP_DRIFT_SECONDS)
+                for thread in beside:
+                    thread.join(STOP_BESIDE_SECONDS)
         return 0
 
     # -- before the workers ------------------------------------------------------------------------------------------
@@ -100,14 +107,32 @@ class Supervisor:
         shutil.rmtree(self._directory / METRICS_DIRECTORY, ignore_errors=True)
         for name in (METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY):
             (self._directory / name).mkdir(exist_ok=True)
-        self._followers.forget()
         models = laid_out(self._options.models, self._directory / MODELS_DIRECTORY)
-        self._options = self._options.model_copy(update={"models": models})
-        with self._store.lock():
-            state = plan(self._options.models, self._options.serve, self._options.gate, self._store.read())
-            check(state, self._options)
-            self._store.write(state)
-        return state
+        self._options = self._options.model_copy(update={"models": models, "instance": name_of(self._options)})
+        return self._open_stores()
+
+    def _open_stores(self) -> DesiredState:
+        self._stores = stores_of(self._options)
+        open_local(self._stores.local)
+        self._followers = Followers(self._stores.local, self._options.instance or "")
+        self._followers.forget()
+        local, fleet = self._stores.local, self._stores.fleet
+        if fleet is not None:
+            self._beside["link"] = self._reach(fleet).run
+        if self._options.state is not None:
+            document = DocumentFollower(local, self._options)
+            self._beside["document"] = document.run
+            return document.begin()
+        return begin(StateStore(local), StateStore(fleet) if fleet else None, self._options)
+
+    def _reach(self, fleet: Postgres) -> FleetLink:
+        """Make the tables of a fleet; where its database is away, say so and go on."""
+        link = FleetLink(self._stores.local, fleet, self._options.instance or "", self._options.state is None)
+        try:
+            migrate(fleet)
+        except DatabaseAway as error:
+            link.tell(is_connected=False, cause=error)
+        return link
 
     def _place(self, state: DesiredState) -> Placement:
         """Find out what this machine runs on; a signal meanwhile ends the trials and us."""
@@ -116,11 +141,21 @@ class Supervisor:
         served = [models / name / str(version) for name, model in state.models.items() for version in model.versions]
         return place(self._options, served)
 
+    def _start_beside(self, state: DesiredState) -> list[threading.Thread]:
+        self._beside |= {"drift": self._drift().run, "keeper": Keeper(self._stores.local, state).run}
+        threads = [
+            threading.Thread(target=run, args=(self._is_over,), name=name, daemon=True)
+            for name, run in self._beside.items()
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
     def _drift(self) -> DriftWatch:
         options = self._options
         return DriftWatch(
             options.models,
-            self._directory,
+            self._stores.local,
             self._directory / RINGS_DIRECTORY,
             options.drift_window,
             options.drift_alarm_images,
@@ -186,8 +221,8 @@ class Supervisor:
         try:
             self._followers.forget(slot.number)
             forget_gauges(self._directory / METRICS_DIRECTORY, slot.number)
-        except OSError as error:  # its successor overwrites both
-            logger.error("cannot tidy up after %s: %s", name, error.strerror)
+        except (OSError, ServiceError) as error:  # its successor overwrites both
+            logger.error("cannot tidy up after %s: %s", name, error)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

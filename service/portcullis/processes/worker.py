@@ -30,7 +30,7 @@ from portcullis.bundle import files as bundles
 from portcullis.bundle.files import Bundle
 from portcullis.drift.published import DriftReader
 from portcullis.drift.rings import RingWriter, ring_path
-from portcullis.errors import PortcullisError
+from portcullis.errors import DatabaseAway, PortcullisError, StateNotWritten
 from portcullis.http.keys import Access, Keys
 from portcullis.http.protocol import GuardedProtocol
 from portcullis.http.server import Server, configure
@@ -53,11 +53,12 @@ from portcullis.processes.lifeline import LIFELINE, first_line
 from portcullis.processes.placement import placed_options
 from portcullis.processes.sizing import decode_threads, load_of, num_slots
 from portcullis.processes.state_watch import StateWatch
+from portcullis.processes.stores import reading_of, stores_of
 from portcullis.processes.upkeep import Upkeep
 from portcullis.store.followers import Followers
 from portcullis.store.state import DesiredState, StateStore
 from portcullis.telemetry import logs
-from portcullis.telemetry.collectors import DriftCollector, ServedCollector, expose
+from portcullis.telemetry.collectors import DriftCollector, ServedCollector, StoreCollector, expose
 from portcullis.telemetry.files import use_slot
 from portcullis.telemetry.instruments import Metrics
 from portcullis.telemetry.logs import RequestLog
@@ -80,7 +81,9 @@ class Worker:
         self._metrics = Metrics()
         self._metrics_directory = runtime / METRICS_DIRECTORY
         self._ring = RingWriter(ring_path(runtime / RINGS_DIRECTORY, assignment.slot))
-        self._store, followers = StateStore(runtime), Followers(runtime)
+        self._stores = stores = stores_of(settings)
+        self._store, shared = StateStore(stores.local), StateStore(stores.shared)
+        followers = Followers(stores.local, settings.instance or "", stores.fleet)
         self._load = load_of(settings, on_gpu=assignment.link is not None)
         self._link = self._make_link()
         self._pool = PreparingPool(decode_threads(settings))
@@ -95,11 +98,13 @@ class Worker:
             confirm=lambda followed: followers.confirm(assignment.slot, followed),
             default_model=settings.default_model or bundles.default_name(settings.models),
         )
-        self._changes = Changes(settings.models, settings.gate, self._registry, self._store, followers, self._metrics)
+        self._changes = Changes(
+            settings.models, settings.gate, self._registry, shared, followers, self._metrics, managed_in=settings.state
+        )
         self._watcher = Watcher(settings.models, settings.serve, self._changes, self._store, runtime)
-        self._review = review_of(settings, self._metrics)
+        self._review = review_of(settings, stores.shared, self._metrics)
         self._tracing = tracing_of(settings, assignment.slot)
-        self._drift = DriftReader(runtime)
+        self._drift = DriftReader(stores.local)
         capacity = self._load.limits.queue_capacity / (self._link.num_sharing if self._link is not None else 1)
         self._upkeep = Upkeep(self._registry, self._shadowing, self._metrics, capacity)
         self._running: Server | None = None
@@ -114,9 +119,9 @@ class Worker:
         gc.collect()
         gc.freeze()  # what is loaded now stays: no need to look through it again and again
         self._watch_lifeline(server)
-        watch = StateWatch(self._store.read, lambda: self._registry.revision, self._registry.follow)
+        watch = StateWatch(self._store.at_hand, lambda: self._registry.revision, self._registry.follow)
         ticking = [asyncio.create_task(self._upkeep.run(lambda: server.num_connections, self._can_answer))]
-        if self._assignment.slot == 0 and self._settings.watch_models_seconds:
+        if self._watches_models and self._settings.watch_models_seconds:
             ticking.append(asyncio.create_task(self._watcher.run(self._settings.watch_models_seconds)))
         listener = socket.socket(fileno=self._assignment.socket_descriptor)
         control.say(self._assignment.control_descriptor, Message(event="ready"))
@@ -139,22 +144,33 @@ class Worker:
         if missing:
             reasons = "; ".join(self._registry.problems[name] for name in sorted(missing))
             raise PortcullisError(f"cannot serve {', '.join(sorted(missing))}: {reasons}")
-        if self._assignment.slot == 0 and self._assignment.is_first:  # versions that appeared since the last run
-            await self._watcher.scan(WATCHER)
+        if self._watches_models and self._assignment.is_first:  # versions that appeared since the last run
+            await self._look_for_newer_versions()
         self._metrics.build_info.labels(__version__).set(1)
         if self._link is None:
             self._metrics.max_batch.set(self._load.limits.max_batch)
         self._become_ready(True)
 
+    async def _look_for_newer_versions(self) -> None:
+        try:
+            await self._watcher.scan(WATCHER)
+        except (DatabaseAway, StateNotWritten) as error:  # it serves what it has all the same
+            logger.error("cannot adopt newer versions now: %s", error)
+
     async def _take_up_state(self) -> DesiredState:
         """Until nothing newer is there: who changes something waits for workers that have spoken, and this one has."""
         while True:
-            state = self._store.read()
+            state = await asyncio.to_thread(self._store.read)
             if state is None:
                 raise PortcullisError("the desired state cannot be read; the supervisor writes it before any start")
             if state.revision == self._registry.revision:
                 return state
             await self._registry.reconcile(state)
+
+    @property
+    def _watches_models(self) -> bool:
+        """One worker looks for newer versions, unless a document says what is served."""
+        return self._assignment.slot == 0 and self._settings.state is None
 
     def _make_link(self) -> Link | None:
         """The way to the engine process of this worker's device, where it has one."""
@@ -187,9 +203,8 @@ class Worker:
         context = Context(
             settings=settings,
             registry=self._registry,
-            store=self._store,
             changes=self._changes,
-            calibrating=Calibrating(self._registry, self._store, self._changes),
+            calibrating=Calibrating(self._registry, StateStore(self._stores.shared), self._changes),
             watcher=self._watcher,
             drift=self._drift,
             access=Access(Keys(settings.predict_keys), Keys(settings.admin_keys)),
@@ -199,6 +214,7 @@ class Worker:
                 self._metrics_directory,
                 ServedCollector(self._registry.describe),
                 DriftCollector(self._drift.readings),
+                StoreCollector(lambda: [reading_of(self._stores, settings, self._registry.revision)]),
             ),
             is_ready=self._can_answer,
             review=self._review,

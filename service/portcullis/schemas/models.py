@@ -73,9 +73,31 @@ class RefusedInfo(_Schema):
 class WorkerBehind(_Schema):
     """A worker that has not followed a change. The change stands: it goes on trying by itself."""
 
-    worker: int
-    """Its slot, from 0."""
+    instance: str = ""
+    """The instance that it belongs to, by the setting `instance`."""
+    worker: int | None
+    """Its slot there, from 0; null where who has followed is not known."""
     reason: str = Field(examples=["opening version 2"])
+
+
+class AuditLine(_Schema):
+    """One change of what is served: when, whose key, what."""
+
+    number: int
+    revision: int | None
+    """Of the desired state that it made; null where it changed something else."""
+    time: str
+    key: str
+    """Name of the admin key, or what changed it in the place of one, in brackets."""
+    action: str
+    model: str | None
+    details: dict[str, str | int | float | bool | None]
+
+
+class AuditLog(_Schema):
+    """The latest changes, the oldest first."""
+
+    lines: list[AuditLine]
 
 
 class ScanResult(_Schema):

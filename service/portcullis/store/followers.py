@@ -1,15 +1,32 @@
-"""Who follows the desired state, and how far: one small file a worker, which it alone writes.
+"""Who follows the desired state, and how far: a row a worker in its instance's file, a row an instance in the fleet's.
 
 They are for the answer to an admin call, and for no worker's own decisions. One that is not there is not waited for.
 """
 
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from portcullis.store.durable import replace_durably
+from portcullis.store.database import Database, Line, Session, put
 
-DIRECTORY = "confirmed"
+LIVING_SECONDS = 15.0
+FORGOTTEN_SECONDS = 3600.0
+
+
+class Place(NamedTuple):
+    """One worker of one instance; none where that is not known."""
+
+    instance: str
+    worker: int | None
+
+    def __str__(self) -> str:
+        return "nobody knows who" if self.worker is None else f"worker {self.worker} of {self.instance}"
+
+
+Behind = dict[Place, str]
+"""Workers that have not followed a change yet, and why."""
 
 
 class Followed(BaseModel):
@@ -24,39 +41,106 @@ class Followed(BaseModel):
     other_gate: tuple[str, ...] = ()
     """Of these, the ones whose gate is not the one that is wanted."""
 
+    def lack(self, revision: int, name: str | None, only_gate: bool) -> str | None:
+        """What it lacks of a revision, for one name or all."""
+        if self.revision < revision:
+            return "it has not taken up the change yet"
+        lacking = {key: why for key, why in self.behind.items() if not only_gate or key in self.other_gate}
+        if name is not None:
+            return lacking.get(name)
+        return "; ".join(f"{key}: {why}" for key, why in lacking.items()) or None
+
+
+_WORKERS = TypeAdapter(dict[int, Followed])
+
+
+class Look:
+    """One who waits, with a connection of its own for as long as that takes."""
+
+    def __init__(self, line: Line, instance: str | None, clock: str) -> None:
+        self._line, self._instance, self._clock = line, instance, clock
+
+    def behind(self, revision: int, name: str | None = None, only_gate: bool = False) -> Behind:
+        """The living workers that have not followed so far, for one name or all, and why."""
+        with self._line.reading() as session:
+            known = _own(session, self._instance) if self._instance is not None else self._all(session, revision)
+        lacks = {
+            Place(instance, slot): followed.lack(revision, name, only_gate)
+            for instance, workers in known.items()
+            for slot, followed in workers.items()
+        }
+        return {place: lack for place, lack in lacks.items() if lack is not None}
+
+    def _all(self, session: Session, revision: int) -> dict[str, dict[int, Followed]]:
+        """Of a large fleet only those who lack something are read."""
+        rows = session.run(
+            f"SELECT id, workers FROM instances WHERE beat > {self._clock} - :living"
+            " AND (revision < :revision OR num_behind > 0)",
+            living=LIVING_SECONDS,
+            revision=revision,
+        )
+        return {row["id"]: _WORKERS.validate_json(row["workers"]) for row in rows}
+
+
+def _own(session: Session, instance: str) -> dict[str, dict[int, Followed]]:
+    return {instance: read_workers(session)}
+
+
+def read_workers(session: Session) -> dict[int, Followed]:
+    """Every worker of an instance, from its own file."""
+    rows = session.run("SELECT slot, followed FROM workers")
+    return {row["slot"]: Followed.model_validate_json(row["followed"]) for row in rows}
+
 
 class Followers:
-    """Reads and writes these files in the runtime directory."""
+    """The workers of one instance, in its own file; with the fleet's database, those of all instances."""
 
-    def __init__(self, runtime: Path) -> None:
-        self._directory = runtime / DIRECTORY
+    def __init__(self, local: Database, instance: str, fleet: Database | None = None) -> None:
+        self._local, self._instance, self._fleet = local, instance, fleet
 
     def confirm(self, slot: int, followed: Followed) -> None:
-        """Say how far the worker of this slot has come; an OSError where that cannot be written."""
-        replace_durably(self._directory / str(slot), followed.model_dump_json(), sync=False)
-
-    def behind(self, revision: int, name: str | None = None, only_gate: bool = False) -> dict[int, str]:
-        """The living workers that have not followed so far, for one name or all, and why; by slot."""
-        found = {int(file.name): _lack(file, revision, name, only_gate) for file in self._directory.glob("[0-9]*")}
-        return {slot: lack for slot, lack in sorted(found.items()) if lack is not None}
+        """Say how far the worker of this slot has come."""
+        with self._local.writing(is_durable=False) as session:
+            put(session, "workers", "slot", slot=slot, followed=followed.model_dump_json())
 
     def forget(self, slot: int | None = None) -> None:
         """A worker has died, or all have: expect nothing of it until its successor speaks."""
-        self._directory.mkdir(exist_ok=True)
-        for file in self._directory.glob("[0-9]*" if slot is None else str(slot)):
-            file.unlink(missing_ok=True)
+        with self._local.writing(is_durable=False) as session:
+            session.run("DELETE FROM workers WHERE :slot IS NULL OR slot = :slot", slot=slot)
+
+    @contextmanager
+    def look(self) -> Iterator[Look]:
+        """Look at all of them, as often as one likes."""
+        database, instance = (self._local, self._instance) if self._fleet is None else (self._fleet, None)
+        with database.line() as line:
+            yield Look(line, instance, database.clock)
+
+    def behind(self, revision: int, name: str | None = None, only_gate: bool = False) -> Behind:
+        """One look."""
+        with self.look() as look:
+            return look.behind(revision, name, only_gate)
 
 
-def _lack(file: Path, revision: int, name: str | None, only_gate: bool) -> str | None:
-    try:
-        followed = Followed.model_validate_json(file.read_bytes())
-    except FileNotFoundError:  # it has died just now: nothing is expected of it
-        return None
-    except (OSError, ValidationError):
-        return "what it says of itself cannot be read"
-    if followed.revision < revision:
-        return "it has not taken up the change yet"
-    lacking = {key: why for key, why in followed.behind.items() if not only_gate or key in followed.other_gate}
-    if name is not None:
-        return lacking.get(name)
-    return "; ".join(f"{key}: {why}" for key, why in lacking.items()) or None
+def beat(session: Session, clock: str, instance: str, workers: Mapping[int, Followed]) -> None:
+    """An instance lives, and its workers are so far."""
+    revision = min((followed.revision for followed in workers.values()), default=None)
+    body = _WORKERS.dump_json(dict(workers)).decode()
+    num_behind = sum(bool(followed.behind) for followed in workers.values())
+    session.run(
+        f"INSERT INTO instances (id, beat, revision, num_behind, workers) VALUES (:id, {clock}, :revision, :num, :body)"
+        " ON CONFLICT (id) DO UPDATE SET beat = excluded.beat, revision = excluded.revision,"
+        " num_behind = excluded.num_behind, workers = excluded.workers",
+        id=instance,
+        revision=revision,
+        num=num_behind,
+        body=body,
+    )
+
+
+def leave(session: Session, clock: str, instance: str) -> None:
+    """An instance ends; those that ended without a word long ago go with it."""
+    session.run(
+        f"DELETE FROM instances WHERE id = :id OR beat < {clock} - :forgotten",
+        id=instance,
+        forgotten=FORGOTTEN_SECONDS,
+    )

@@ -1,30 +1,18 @@
-"""Keeps images for review: rows in SQLite, images in files beside it, both bounded. The only user of sqlite3.
+"""Keeps images for review, bounded: one queue in one database, for every worker of every instance."""
 
-Every worker opens the same database (WAL: readers never wait for the writer). A file is written before its row and
-removed after it, so a row never points at nothing; what a crash leaves behind is swept away at the next start.
-"""
-
-import contextlib
-import fcntl
 import hashlib
 import json
 import math
 import secrets
-import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from portcullis.errors import ReviewFailure, UnknownReviewItem
-from portcullis.store.review_tables import INSERT, KEPT_OF_ANSWER, LATER_COLUMNS, ORDER, SCHEMA
+from portcullis.errors import DatabaseAway, ReviewFailure, StateNotWritten, UnknownReviewItem
+from portcullis.store.database import Database, Line, Row, Session
+from portcullis.store.review_images import Images
 
-DATABASE_FILE = "review.db"
-LOCK_FILE = "review.lock"
-IMAGES_DIRECTORY = "images"
-BUSY_SECONDS = 10.0
-ORPHAN_SECONDS = 600.0
 _SIGNATURES = (  # of the formats that `preprocess` decodes
     (b"\x89PNG", "png", "image/png"),
     (b"\xff\xd8", "jpg", "image/jpeg"),
@@ -35,6 +23,21 @@ _SIGNATURES = (  # of the formats that `preprocess` decodes
     (b"MM\x00*", "tif", "image/tiff"),
 )
 MEDIA_TYPES = {extension: media_type for _, extension, media_type in _SIGNATURES}
+KEPT_OF_ANSWER = (
+    "model",
+    "version",
+    "label",
+    "probability",
+    "score",
+    "p_value",
+    "threshold",
+    "operating_point",
+    "verdict",
+    "reason",
+)
+# Stranger first. NaN is no number to sort by, so it has a column of its own, where it is the strangest of all.
+ORDER = "p_value, sort_score, id"
+FILTERS = ("model", "label", "verdict", "state", "is_sampled")
 
 
 @dataclass(frozen=True)
@@ -50,97 +53,107 @@ class Bounds:
 class Page:
     """Some rows, and where the next page begins."""
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     num_items: int
     next_position: tuple[float, float, str] | None
 
 
 class ReviewStore:
-    """One directory; as many processes and threads as like, each with a store object of its own."""
+    """The queue; as many processes and threads as like, each with a store object of its own."""
 
-    def __init__(self, directory: Path, bounds: Bounds) -> None:
-        self._directory, self._bounds = directory, bounds
-        self._images = directory / IMAGES_DIRECTORY
-        self._writer: sqlite3.Connection | None = None
+    def __init__(self, database: Database, images: Images, bounds: Bounds) -> None:
+        self._database, self._images, self._bounds = database, images, bounds
 
     def prepare(self) -> None:
-        """Make the directory and the tables; sweep away what a crash has left."""
-        self._images.mkdir(parents=True, exist_ok=True)
-        self._directory.chmod(0o700)  # they are users' images
-        with (self._directory / LOCK_FILE).open("w") as lock, self._connect() as connection:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two workers cannot change to WAL at once
-            connection.executescript(f"PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
-            known = {row[1] for row in connection.execute("PRAGMA table_info(items)")}
-            for name in LATER_COLUMNS.keys() - known:
-                connection.execute(f"ALTER TABLE items ADD COLUMN {name} {LATER_COLUMNS[name]}")
-        self.sweep()
+        """Make room for images; sweep away what a crash has left."""
+        self._images.prepare()
+        self._images.sweep(self._known)
 
     # -- the writer's side -------------------------------------------------------------------------------------------
 
     def add(self, items: Sequence[tuple[bytes, dict[str, Any]]]) -> int:
-        """Keep images with their answers, all or none; gives how many were new. None: only drop what is too old.
-
-        One thread adds: its connection stays open, as closing the last one makes SQLite tidy up its log at a price.
-        """
-        written: list[tuple[str, str]] = []
+        """Keep images with their answers, all or none; gives how many were new. None: only drop what is too old."""
+        written: list[str] = []
         try:
-            connection = self._writer = self._writer or self._open()
-            with self._transaction(connection):
-                for payload, answer in items:
-                    self._add_one(connection, payload, answer, written)
-                evicted = self._evict(connection, time.time())
+            with self._database.line() as line:
+                evicted = self._add_all(line, items, written)
         except BaseException:
-            self._remove(written)
+            self._images.remove(written)
             raise
-        self._remove(evicted)
+        self._images.remove(evicted)
         return len(written)
 
+    def _add_all(self, line: Line, items: Sequence[tuple[bytes, dict[str, Any]]], written: list[str]) -> list[str]:
+        with line.writing(is_durable=False) as session:
+            # the one row that every writer changes: they take turns, so that nothing is kept twice
+            [totals] = session.run("SELECT * FROM review_totals" + session.for_update)
+            for payload, answer in items:
+                if not _seen_again(session, payload, answer):
+                    totals["num_ever"] += 1
+                    name = self._add_one(session, payload, answer, totals["num_ever"], written)
+                    totals["num_items"] += 1
+                    totals["num_bytes"] += len(payload)
+                    written.append(name)
+            evicted = self._evict(session, totals, time.time())
+            session.run(
+                "UPDATE review_totals SET num_items = :num_items, num_bytes = :num_bytes, num_ever = :num_ever",
+                **{key: value for key, value in totals.items() if key != "one"},
+            )
+        return evicted
+
     def _add_one(
-        self, connection: sqlite3.Connection, payload: bytes, answer: dict[str, Any], written: list[tuple[str, str]]
-    ) -> None:
-        digest = hashlib.sha256(payload).hexdigest()
-        seen_again = "UPDATE items SET num_seen = num_seen + 1 WHERE model = ? AND digest = ?"
-        if connection.execute(seen_again, (answer["model"], digest)).rowcount:
-            return
+        self, session: Session, payload: bytes, answer: dict[str, Any], sequence: int, written: list[str]
+    ) -> str:
         identifier, extension = secrets.token_hex(8), extension_of(payload)
-        written.append((identifier, extension))
-        self._file(identifier, extension).write_bytes(payload)
-        row = {name: answer[name] for name in KEPT_OF_ANSWER} | {"num_bytes": len(payload), "created": time.time()}
-        score, probability = _number(answer["score"]), _number(answer["probability"])
+        name = f"{identifier}.{extension}"
+        try:
+            self._images.write(session, name, payload)
+        except OSError:
+            written.append(name)  # some of it may be there
+            raise
+        score = _number(answer["score"])
         threshold = -math.inf if answer["threshold"] is None else answer["threshold"]
-        row |= {"threshold": threshold, "candidates": json.dumps(answer["candidates"], ensure_ascii=False)}
-        row |= {"score": score, "probability": probability, "sort_score": -math.inf if score is None else score}
-        connection.execute(INSERT, row | {"id": identifier, "digest": digest, "extension": extension})
+        row = {key: answer[key] for key in KEPT_OF_ANSWER} | {
+            "id": identifier,
+            "sequence": sequence,
+            "created": time.time(),
+            "digest": _digest(payload),
+            "extension": extension,
+            "num_bytes": len(payload),
+            "probability": _number(answer["probability"]),
+            "score": score,
+            "sort_score": -math.inf if score is None else score,
+            "threshold": threshold,
+            "candidates": json.dumps(answer["candidates"], ensure_ascii=False),
+            "is_sampled": int(answer["is_sampled"]),
+        }
+        marks = ", ".join(f":{key}" for key in row)
+        session.run(f"INSERT INTO review_items ({', '.join(row)}) VALUES ({marks})", **row)
+        return name
 
-    def _evict(self, connection: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
+    def _evict(self, session: Session, totals: Row, now: float) -> list[str]:
         """Delete what is too old, then the oldest until the rest fits, whatever their state."""
-        evicted: list[tuple[str, str]] = connection.execute(
-            "DELETE FROM items WHERE created < ? RETURNING id, extension", (now - self._bounds.max_age_seconds,)
-        ).fetchall()
-        while True:
-            num_items, num_bytes = connection.execute("SELECT num_items, num_bytes FROM totals").fetchone()
-            if num_items <= self._bounds.max_items and num_bytes <= self._bounds.max_bytes:
-                return evicted
-            excess = max(1, num_items - self._bounds.max_items)
-            evicted += connection.execute(
-                "DELETE FROM items WHERE rowid IN "
-                "(SELECT rowid FROM items ORDER BY created, rowid LIMIT ?) RETURNING id, extension",
-                (excess,),
-            ).fetchall()
+        evicted: list[str] = []
 
-    def close(self) -> None:
-        """Let go of the writer's connection, in the thread that added."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        def drop(where: str, **values: Any) -> int:
+            statement = f"DELETE FROM review_items WHERE {where} RETURNING id, extension, num_bytes"
+            rows = session.run(statement, **values)
+            totals["num_items"] -= len(rows)
+            totals["num_bytes"] -= sum(row["num_bytes"] for row in rows)
+            for row in rows:
+                session.run("DELETE FROM review_images WHERE id = :id", id=row["id"])
+            evicted.extend(f"{row['id']}.{row['extension']}" for row in rows)
+            return len(rows)
 
-    def sweep(self) -> None:
-        """Remove files that no row knows; young ones may belong to a row that is being written."""
-        known = {row["id"] for row in self._query("SELECT id FROM items", ())}
-        for file in self._images.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another worker sweeps too
-                if file.stem not in known and time.time() - file.stat().st_mtime > ORPHAN_SECONDS:
-                    file.unlink()
+        drop("created < :oldest", oldest=now - self._bounds.max_age_seconds)
+        oldest = "id IN (SELECT id FROM review_items ORDER BY created, sequence LIMIT :excess)"
+        while totals["num_items"] > self._bounds.max_items or totals["num_bytes"] > self._bounds.max_bytes:
+            if not drop(oldest, excess=max(1, totals["num_items"] - self._bounds.max_items)):
+                break
+        return evicted
+
+    def _known(self, identifiers: set[str]) -> set[str]:
+        return {row["id"] for row in self._query("SELECT id FROM review_items")} & identifiers
 
     # -- the reader's side -------------------------------------------------------------------------------------------
 
@@ -148,93 +161,74 @@ class ReviewStore:
         self, equal_to: Mapping[str, str | bool | None], limit: int, position: tuple[float, float, str] | None = None
     ) -> Page:
         """Rows whose columns equal what is asked for, the strangest first, behind `position`."""
-        chosen = {name: value for name, value in equal_to.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in chosen) or "1"
-        values = tuple(chosen.values())
-        [count] = self._query(f"SELECT COUNT(*) AS n FROM items WHERE {where}", values)
-        behind, bound = (f" AND ({ORDER}) > (?, ?, ?)", position) if position else ("", ())
+        given = {name: equal_to.get(name) for name in FILTERS}
+        chosen = {name: int(v) if isinstance(v, bool) else v for name, v in given.items() if v is not None}
+        where = " AND ".join(f"{name} = :{name}" for name in chosen) or "1 = 1"
+        [count] = self._query(f"SELECT COUNT(*) AS num FROM review_items WHERE {where}", **chosen)
+        behind = f" AND ({ORDER}) > (:p_value, :sort_score, :id)" if position else ""
+        bound = dict(zip(("p_value", "sort_score", "id"), position, strict=True)) if position else {}
         rows = self._query(
-            f"SELECT * FROM items WHERE {where}{behind} ORDER BY {ORDER} LIMIT ?",
-            (*values, *bound, limit + 1),
+            f"SELECT * FROM review_items WHERE {where}{behind} ORDER BY {ORDER} LIMIT :limit",
+            **chosen,
+            **bound,
+            limit=limit + 1,
         )
         last = rows[limit - 1] if len(rows) > limit else None
         following = (last["p_value"], last["sort_score"], last["id"]) if last else None
-        return Page(rows[:limit], count["n"], following)
+        return Page(rows[:limit], count["num"], following)
 
-    def sampled(self, model: str, state: str) -> list[dict[str, Any]]:
+    def sampled(self, model: str, state: str) -> list[Row]:
         """Rows of a model that were drawn by chance, whatever their verdict: a fair sample of what it was asked."""
-        chosen = "SELECT * FROM items WHERE model = ? AND state = ? AND is_sampled ORDER BY created, id"
-        return self._query(chosen, (model, state))
+        chosen = "SELECT * FROM review_items WHERE model = :model AND state = :state AND is_sampled = 1"
+        return self._query(chosen + " ORDER BY created, sequence", model=model, state=state)
 
-    def find(self, identifier: str) -> dict[str, Any]:
+    def find(self, identifier: str) -> Row:
         """One row."""
-        rows = self._query("SELECT * FROM items WHERE id = ?", (identifier,))
-        if not rows:
-            raise UnknownReviewItem(f"no item {identifier[:40]!r} in the review queue; it may have been too old")
-        return rows[0]
+        return _one(self._query("SELECT * FROM review_items WHERE id = :id", id=identifier), identifier)
 
-    def decide(self, identifier: str, state: str, true_label: str | None, key_name: str | None) -> dict[str, Any]:
+    def decide(self, identifier: str, state: str, true_label: str | None, key_name: str | None) -> Row:
         """Label, dismiss or reopen one item; gives the row as it is then."""
-        change = "UPDATE items SET state = ?, true_label = ?, decided_by = ? WHERE id = ?"
-        with self._failing_softly(), self._connect() as connection, self._transaction(connection):
-            connection.execute(change, (state, true_label, key_name, identifier))
-        return self.find(identifier)
+        change = (
+            "UPDATE review_items SET state = :state, true_label = :true_label, decided_by = :key_name"
+            " WHERE id = :id RETURNING *"
+        )
+        values = {"state": state, "true_label": true_label, "key_name": key_name, "id": identifier}
+        try:
+            with self._database.writing() as session:
+                return _one(session.run(change, **values), identifier)
+        except (DatabaseAway, StateNotWritten) as error:
+            raise ReviewFailure(f"the review queue cannot be changed: {error}") from error
 
     def image(self, identifier: str) -> tuple[bytes, str]:
         """The bytes of one item and their media type."""
-        extension = self.find(identifier)["extension"]
         try:
-            return self._file(identifier, extension).read_bytes(), MEDIA_TYPES[extension]
-        except FileNotFoundError:
-            raise UnknownReviewItem(f"item {identifier} has just been removed") from None
+            with self._database.reading() as session:
+                rows = session.run("SELECT extension FROM review_items WHERE id = :id", id=identifier)
+                extension = _one(rows, identifier)["extension"]
+                return self._images.read(session, f"{identifier}.{extension}"), MEDIA_TYPES[extension]
+        except DatabaseAway as error:
+            raise ReviewFailure(f"the review queue cannot be read: {error}") from error
 
-    # -- files and connections ---------------------------------------------------------------------------------------
-
-    def _query(self, statement: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
-        with self._failing_softly(), self._connect() as connection:
-            connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(statement, values)]
-
-    @contextlib.contextmanager
-    def _connect(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for each use but adding: no thread shares one."""
-        connection = self._open()
+    def _query(self, statement: str, **values: Any) -> list[Row]:
         try:
-            yield connection
-        finally:
-            connection.close()
+            return self._database.read(statement, **values)
+        except DatabaseAway as error:
+            raise ReviewFailure(f"the review queue cannot be read: {error}") from error
 
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._directory / DATABASE_FILE, timeout=BUSY_SECONDS, isolation_level=None)
-        connection.execute("PRAGMA synchronous = NORMAL")
-        return connection
 
-    @staticmethod
-    @contextlib.contextmanager
-    def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+def _one(rows: list[Row], identifier: str) -> Row:
+    if not rows:
+        raise UnknownReviewItem(f"no item {identifier[:40]!r} in the review queue; it may have been too old")
+    return rows[0]
 
-    @staticmethod
-    @contextlib.contextmanager
-    def _failing_softly() -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise ReviewFailure(f"the review store cannot be read or written: {error}") from error
 
-    def _file(self, identifier: str, extension: str) -> Path:
-        return self._images / f"{identifier}.{extension}"
+def _seen_again(session: Session, payload: bytes, answer: dict[str, Any]) -> bool:
+    again = "UPDATE review_items SET num_seen = num_seen + 1 WHERE model = :model AND digest = :digest"
+    return session.count(again, model=answer["model"], digest=_digest(payload)) > 0
 
-    def _remove(self, items: list[tuple[str, str]]) -> None:
-        for identifier, extension in items:
-            self._file(identifier, extension).unlink(missing_ok=True)
+
+def _digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
 
 
 def extension_of(payload: bytes) -> str:

@@ -1,28 +1,25 @@
-"""The desired state: what every worker must agree on, one small file, written whole or not at all.
+"""The desired state: what every worker of every instance must agree on. One row, changed with a line of the audit log.
 
-A worker never tells another what to do. It writes what should be; each reads it, reconciles and confirms. The file
-carries its own digest and has a twin: one that is cut short at any byte, or damaged, costs nothing.
+A worker never tells another what to do. It writes what should be; each reads it, reconciles and confirms.
 """
 
-import contextlib
-import fcntl
-import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator
+import logging
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from portcullis.errors import StateNotWritten
-from portcullis.store.durable import replace_durably, sync_names
+from portcullis.errors import Conflict, DatabaseAway, DatabaseDamaged, ServiceError, StateNotWritten
+from portcullis.store.database import Database, Row, Session, put
 
-STATE_FILE = "state.json"
-TWIN_FILE = "state.twin.json"
-LOCK_FILE = "state.lock"
-AUDIT_FILE = "audit.jsonl"
+logger = logging.getLogger(__name__)
+
+CONTESTED = ("default", "is_pinned", "gate", "shadow")
+"""Of what should be served under a name, what has one value; versions are loaded and unloaded one by one."""
+Edit = Callable[["DesiredState"], "DesiredState"]
 
 
 class _Frozen(BaseModel):
@@ -80,106 +77,141 @@ class DesiredState(_Frozen):
 
 
 class StateStore:
-    """Reads and writes the desired state in the runtime directory."""
+    """Reads and changes the desired state in one database."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._file = directory / STATE_FILE
-        self._parsed: tuple[bytes, DesiredState] | None = None
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._known: tuple[object, DesiredState | None] | None = None
+        """The state as last read, and the stamp of the database then."""
 
     def read(self) -> DesiredState | None:
-        """The last whole state; none where there never was one, or none can be read now. Cheap while it is the same."""
-        for file in (self._file, self._directory / TWIN_FILE):
-            with contextlib.suppress(OSError):
-                state = self._parse(file.read_bytes())
-                if state is not None:
-                    return state
-        return None
+        """The state; none where there never was one. Cheap while nothing was committed."""
+        with self._lock:
+            stamp = self._database.stamp()  # before the state: what is committed in between is read again
+            if self._known is None or self._known[0] != stamp:
+                self._known = stamp, parse(self._database.read(READ_STATE))
+            return self._known[1]
+
+    def at_hand(self) -> DesiredState | None:
+        """The state where the database answers, for those who can go on without."""
+        try:
+            return self.read()
+        except (DatabaseAway, StateNotWritten):
+            return None
 
     def write(self, state: DesiredState) -> None:
-        """Replace the state atomically; the caller holds the lock. The twin comes first: what was answered, stays."""
-        body = state.model_dump(mode="json")
-        text = json.dumps({"sha256": _digest(body), "state": body}, indent=1)
-        try:
-            for file in (TWIN_FILE, STATE_FILE):
-                replace_durably(self._directory / file, text)
-        except OSError as error:
-            raise StateNotWritten(f"the runtime directory takes no writes: {error.strerror}") from error
+        """Replace the state, whatever it was; not in the audit log."""
+        with self._database.writing() as session:
+            _put(session, state)
+
+    def begin_with(self, state: DesiredState) -> DesiredState:
+        """Write a first state, unless there is one; gives the one that is there then."""
+        with self._database.writing() as session:
+            added = "INSERT INTO state (one, revision, body) VALUES (1, :revision, :body) ON CONFLICT (one) DO NOTHING"
+            session.run(added, revision=state.revision, body=state.model_dump_json())
+            return parse(session.run(READ_STATE)) or state
 
     def change(
-        self, edit: Callable[[DesiredState], DesiredState], key_name: str, action: str, **details: Any
+        self, edit: Edit, key_name: str, action: str, base: DesiredState | None = None, **details: Any
     ) -> tuple[DesiredState, DesiredState]:
-        """Read, edit, audit and write under a lock that all processes share; gives the state before and after.
+        """Edit the state and put it on record, in one transaction; gives the state before and after.
 
-        An edit that changes nothing is not written. One that cannot be audited is not made.
+        With a `base`, what the caller began from, an edit is refused if another has changed the same thing since. An
+        edit that changes nothing is not written.
         """
-        with self.lock():
-            before = self.read()
+        with self._database.writing() as session:
+            before = parse(session.run(READ_STATE + session.for_update))
             if before is None:
                 raise StateNotWritten("there is no desired state to change; restart the service")
+            if base is not None and base.revision != before.revision:
+                _refuse_overlap(session, base, before, edit)
             after = edit(before)
             if after == before:
                 return before, before
             after = after.model_copy(update={"revision": before.revision + 1})
-            with self._audited(key_name, action, **details, revision=after.revision):
-                self.write(after)
+            _record(session, after.revision, key_name, action, details)
+            _put(session, after)
         return before, after
 
+    def raise_above(self, revision: int, fallback: DesiredState) -> None:
+        """The database went back, or is another: have its state followed by those who are further already."""
+        with self._database.writing() as session:
+            found = parse(session.run(READ_STATE + session.for_update))
+            if found is not None and found.revision > revision:  # another link was first
+                return
+            after = (found or fallback).model_copy(update={"revision": revision + 1})
+            _record(session, after.revision, "(link)", "raise", {"from": found.revision if found else None})
+            _put(session, after)
+
     def record(self, key_name: str, action: str, **details: Any) -> None:
-        """Audit what an admin did beside the desired state."""
-        with self.lock(), self._audited(key_name, action, **details):
-            pass
+        """Put on record what an admin did beside the desired state."""
+        with self._database.writing() as session:
+            session.run(READ_STATE + session.for_update)
+            _record(session, None, key_name, action, details)
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Only one process edits at a time; the kernel frees the lock of one that dies."""
-        with (self._directory / LOCK_FILE).open("w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            yield
-
-    @contextlib.contextmanager
-    def _audited(self, key_name: str, action: str, **details: Any) -> Iterator[None]:
-        """One line for the record: when, whose key (never the key itself), what.
-
-        It is written first; if what it records then fails, it is taken back, which needs no space.
-        """
-        entry = {"time": datetime.now(UTC).isoformat(), "key": key_name, "action": action, **details}
-        file = self._directory / AUDIT_FILE
-        size = file.stat().st_size if file.exists() else 0
-        try:
-            with file.open("a") as stream:
-                stream.write(json.dumps(entry) + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            if size == 0:
-                sync_names(self._directory)
-            yield
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.truncate(file, size)
-            if isinstance(error, OSError):
-                raise StateNotWritten(f"the audit log takes no writes: {error.strerror}") from error
-            raise
-
-    def _parse(self, text: bytes) -> DesiredState | None:
-        known = self._parsed
-        if known is not None and known[0] == text:
-            return known[1]
-        state = _parse(text)
-        if state is not None:
-            self._parsed = text, state
-        return state
+    def audit(self, limit: int = 1000) -> list[Row]:
+        """The latest lines of the audit log, the oldest first."""
+        rows = self._database.read("SELECT * FROM audit ORDER BY number DESC LIMIT :limit", limit=limit)
+        return [row | {"details": json.loads(row["details"])} for row in reversed(rows)]
 
 
-def _parse(text: bytes) -> DesiredState | None:
-    try:
-        content = json.loads(text)
-        if content["sha256"] != _digest(content["state"]):
-            return None
-        return DesiredState.model_validate(content["state"])
-    except (ValueError, KeyError, TypeError, ValidationError):
+READ_STATE = "SELECT body FROM state"
+
+
+def parse(rows: list[Row]) -> DesiredState | None:
+    """The state that READ_STATE found."""
+    if not rows:
         return None
+    try:
+        return DesiredState.model_validate_json(rows[0]["body"])
+    except ValidationError as error:
+        raise DatabaseDamaged("the desired state in the database is none that this service understands") from error
 
 
-def _digest(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+def _put(session: Session, state: DesiredState) -> None:
+    put(session, "state", "one", one=1, revision=state.revision, body=state.model_dump_json())
+    session.notify()
+
+
+def _record(session: Session, revision: int | None, key_name: str, action: str, details: dict[str, Any]) -> None:
+    """One line for the record: when, whose key (never the key itself), what. The caller has locked the state."""
+    rest = {name: value for name, value in details.items() if name != "model"}
+    session.run(
+        "INSERT INTO audit (number, revision, time, key, action, model, details)"
+        " SELECT COALESCE(MAX(number), 0) + 1, CAST(:revision AS BIGINT), :time, :key_name, :action, :model, :details"
+        " FROM audit",
+        revision=revision,
+        time=datetime.now(UTC).isoformat(),
+        key_name=key_name,
+        action=action,
+        model=details.get("model"),
+        details=json.dumps(rest),
+    )
+
+
+def _refuse_overlap(session: Session, base: DesiredState, current: DesiredState, edit: Edit) -> None:
+    """Of two changes at once of the same thing one wins; the other is told by whom, and what."""
+    try:
+        wanted = edit(base)
+    except ServiceError:
+        return  # it did not fit even then: the edit itself says why
+    ours, theirs = _differences(base, wanted), _differences(base, current)
+    for name, field in sorted(ours.keys() & theirs.keys()):
+        before, after = theirs[name, field]
+        if ours[name, field][1] != after:
+            who = "SELECT key, revision FROM audit WHERE model = :model AND revision > :base ORDER BY number DESC"
+            line = next(iter(session.run(who, model=name, base=base.revision)), None)
+            by = f" by {line['key']}, in revision {line['revision']}" if line else ""
+            raise Conflict(f"{field} of {name} was changed meanwhile from {before} to {after}{by}; look, and try again")
+
+
+def _differences(before: DesiredState, after: DesiredState) -> dict[tuple[str, str], tuple[Any, Any]]:
+    """What differs, by name and field, as it was and as it is; a name that is not served has nothing in any field."""
+    found: dict[tuple[str, str], tuple[Any, Any]] = {}
+    for name in before.models.keys() | after.models.keys():
+        for field in CONTESTED:
+            old, new = (getattr(state.models.get(name), field, "nothing") for state in (before, after))
+            if old != new:
+                found[name, field] = old, new
+    return found

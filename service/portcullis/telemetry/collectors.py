@@ -95,6 +95,47 @@ def _drift_values(report: DriftReport) -> dict[str, float | None]:
 
 
 @dataclass(frozen=True)
+class StoreReading:
+    """How the databases of an instance are."""
+
+    revision: int
+    is_connected: bool | None
+    """To the fleet's; None where it is part of none."""
+    num_damaged: int
+    is_document_refused: bool | None
+    """None where no document says what is served."""
+
+
+class StoreCollector(Collector):
+    """The revision that is followed, and what a person should know of the databases."""
+
+    def __init__(self, read: Callable[[], Iterable[StoreReading]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        families = {
+            name: GaugeMetricFamily(f"portcullis_{name}", text, labels=())
+            for name, text in (
+                ("state_revision", "Revision of the desired state that this worker follows; alike in a whole fleet"),
+                ("database_connected", "1 while the fleet's database is reached; absent on one machine"),
+                ("database_damaged_files", "Damaged files of the database that were moved aside and lie there still"),
+                ("state_document_refused", "1 while the document that says what is served cannot be followed"),
+            )
+        }
+        for reading in self._read():
+            values = {
+                "state_revision": reading.revision,
+                "database_connected": reading.is_connected,
+                "database_damaged_files": reading.num_damaged,
+                "state_document_refused": reading.is_document_refused,
+            }
+            for name, value in values.items():
+                if value is not None:
+                    families[name].add_metric((), float(value))
+        return list(families.values())
+
+
+@dataclass(frozen=True)
 class ServedVersion:
     """One version as it is served, for the gauges that say so."""
 

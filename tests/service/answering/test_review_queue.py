@@ -2,6 +2,7 @@
 
 import subprocess
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,7 +13,9 @@ from portcullis.answering.review_queue import NoReview, ReviewQueue, review_of
 from portcullis.client import Client, Refused
 from portcullis.client.export import export_review
 from portcullis.settings import Settings
+from portcullis.store.review_images import ImageFiles
 from portcullis.store.review_items import Bounds, ReviewStore
+from portcullis.store.sqlite import Sqlite
 from portcullis.telemetry.instruments import Metrics
 from tests import tiny
 from tests.hammer import PATIENCE_SECONDS, eventually
@@ -33,11 +36,16 @@ class Instruments(Metrics):
         return self.registry.get_sample_value("portcullis_review_failed")
 
 
+@pytest.fixture
+def images(tmp_path):
+    return ImageFiles(tmp_path / "images")
+
+
 class HeldStore(ReviewStore):
     """Writes nothing until it is let go."""
 
-    def __init__(self, path):
-        super().__init__(path, LARGE)
+    def __init__(self, database, images):
+        super().__init__(database, images, LARGE)
         self.is_waiting, self.go_on = threading.Event(), threading.Event()
 
     def add(self, items):
@@ -58,12 +66,12 @@ def finish(queue):
 
 
 def test_it_is_off_by_default():
-    assert type(review_of(Settings(), Instruments())) is NoReview
+    assert type(review_of(Settings(), Sqlite(Path("nowhere")), Instruments())) is NoReview
 
 
-def test_rejected_images_are_kept_and_accepted_ones_by_chance(tmp_path):
+def test_rejected_images_are_kept_and_accepted_ones_by_chance(local, images):
     metrics, chances = Instruments(), iter([0.05, 0.5, 0.099, 0.05, 0.5])
-    queue = queue_on(ReviewStore(tmp_path, LARGE), metrics, accept_sample=0.1, chance=lambda: next(chances))
+    queue = queue_on(ReviewStore(local, images, LARGE), metrics, accept_sample=0.1, chance=lambda: next(chances))
     for number in range(3):
         queue.offer(image(number), answer(verdict="accept", label=f"accepted {number}"))
     for number in range(2):
@@ -75,8 +83,8 @@ def test_rejected_images_are_kept_and_accepted_ones_by_chance(tmp_path):
     assert metrics.items("kept") == 4
 
 
-def test_an_offer_returns_at_once_and_what_does_not_fit_is_dropped_and_counted(tmp_path):
-    metrics, store = Instruments(), HeldStore(tmp_path)
+def test_an_offer_returns_at_once_and_what_does_not_fit_is_dropped_and_counted(local, images):
+    metrics, store = Instruments(), HeldStore(local, images)
     queue = queue_on(store, metrics)
     queue.offer(image(0), answer())
     assert store.is_waiting.wait(PATIENCE_SECONDS)  # now the writer is stuck, and every offer must return all the same
@@ -88,9 +96,9 @@ def test_an_offer_returns_at_once_and_what_does_not_fit_is_dropped_and_counted(t
     assert metrics.items("kept") == 1 + review.MAX_WAITING_ITEMS
 
 
-def test_the_memory_that_waits_is_bounded(tmp_path, monkeypatch):
+def test_the_memory_that_waits_is_bounded(local, images, monkeypatch):
     monkeypatch.setattr(review, "MAX_WAITING_BYTES", 1000)
-    metrics, store = Instruments(), HeldStore(tmp_path)
+    metrics, store = Instruments(), HeldStore(local, images)
     queue = queue_on(store, metrics)
     queue.offer(image(0, 900), answer())
     assert store.is_waiting.wait(PATIENCE_SECONDS)
@@ -101,18 +109,18 @@ def test_the_memory_that_waits_is_bounded(tmp_path, monkeypatch):
     finish(queue)
 
 
-def test_an_image_that_could_never_be_kept_is_dropped(tmp_path):
+def test_an_image_that_could_never_be_kept_is_dropped(local, images):
     metrics = Instruments()
-    queue = ReviewQueue(ReviewStore(tmp_path, Bounds(10, 500, 10**6)), 0.0, 500, metrics)
+    queue = ReviewQueue(ReviewStore(local, images, Bounds(10, 500, 10**6)), 0.0, 500, metrics)
     queue.offer(image(0, 501), answer())
     finish(queue)
     assert (metrics.items("dropped"), metrics.items("kept")) == (1, 0)
 
 
-def test_a_fault_turns_it_off_with_a_metric_and_offers_go_on_returning(tmp_path):
+def test_a_fault_turns_it_off_with_a_metric_and_offers_go_on_returning(tmp_path, local):
     (tmp_path / "review").write_text("a file where the directory should be")
     metrics = Instruments()
-    queue = queue_on(ReviewStore(tmp_path / "review", LARGE), metrics)
+    queue = queue_on(ReviewStore(local, ImageFiles(tmp_path / "review"), LARGE), metrics)
     eventually(lambda: metrics.failed() == 1)
     for number in range(200):
         queue.offer(image(number), answer())
@@ -120,12 +128,12 @@ def test_a_fault_turns_it_off_with_a_metric_and_offers_go_on_returning(tmp_path)
     finish(queue)
 
 
-def test_it_goes_on_by_itself_once_its_store_works_again(tmp_path, monkeypatch):
+def test_it_goes_on_by_itself_once_its_store_works_again(tmp_path, local, monkeypatch):
     monkeypatch.setattr(review, "RETRY_SECONDS", 0.01)
     obstacle = tmp_path / "review"
     obstacle.write_text("a file where the directory should be")
     metrics = Instruments()
-    queue = queue_on(ReviewStore(obstacle, LARGE), metrics)
+    queue = queue_on(ReviewStore(local, ImageFiles(obstacle), LARGE), metrics)
     eventually(lambda: metrics.failed() == 1)
     obstacle.unlink()
     eventually(lambda: queue._is_on)
@@ -136,13 +144,12 @@ def test_it_goes_on_by_itself_once_its_store_works_again(tmp_path, monkeypatch):
     assert (metrics.items("kept"), queue.store.page({}, 10).num_items) == (1, 1)
 
 
-def test_metrics_tell_a_failure_while_writing(tmp_path):
-    metrics, store = Instruments(), HeldStore(tmp_path)
+def test_metrics_tell_a_failure_while_writing(local, images):
+    metrics, store = Instruments(), HeldStore(local, images)
     queue = queue_on(store, metrics)
     queue.offer(image(0), answer())
     assert store.is_waiting.wait(PATIENCE_SECONDS)
-    for file in tmp_path.glob("review.db*"):
-        file.write_bytes(b"not a database" * 500)
+    local.file.write_bytes(b"not a database" * 500)
     store.go_on.set()
     eventually(lambda: (metrics.failed(), metrics.items("failed")) == (1, 1))
     finish(queue)

@@ -1,7 +1,5 @@
 """A gate calibrated where it runs, over HTTP: on the review queue's labels and on images that come along."""
 
-import json
-
 import httpx
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from portcullis.client import Client, Refused
 from tests import tiny
 from tests.hammer import eventually
 from tests.running import ADMIN_KEY, RunningService
+from tests.sabotage import audit_of
 from tests.service.pictures import BROKEN, encode
 
 NUM_IMAGES = 60
@@ -44,8 +43,7 @@ def client(service):
 
 
 def audited(service, action):
-    lines = map(json.loads, (service.runtime / "audit.jsonl").read_text().splitlines())
-    return [line for line in lines if line["action"] == action]
+    return [line for line in audit_of(service.runtime) if line["action"] == action]
 
 
 def label_everything(client):

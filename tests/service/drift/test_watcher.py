@@ -10,11 +10,14 @@ import pytest
 from portcullis.bundle import gate
 from portcullis.drift import histogram
 from portcullis.drift.evidence import Detector
-from portcullis.drift.published import DriftReader, read_drift_file
+from portcullis.drift.published import DriftReader, read_drift
 from portcullis.drift.rings import RingWriter, model_key, ring_path
 from portcullis.drift.watcher import MAX_POINTS, POINT_SECONDS, DriftWatch
+from portcullis.errors import StateNotWritten
 from portcullis.lifecycle.first_state import plan
+from portcullis.processes.stores import DATABASE_FILE, open_local
 from portcullis.schemas.drift import DriftInfo
+from portcullis.store.sqlite import Sqlite
 from portcullis.store.state import StateStore
 from tests import tiny
 from tests.hammer import eventually
@@ -32,7 +35,9 @@ class Bench:
         for version, sharpness in ((1, 1.0), (2, 1.5)):
             tiny.write(self.models, version=version, sharpness=sharpness)
         (self.runtime / "rings").mkdir(parents=True)
-        self.store = StateStore(self.runtime)
+        self.database = Sqlite(self.runtime / DATABASE_FILE)
+        open_local(self.database)
+        self.store = StateStore(self.database)
         self.serve(1)
         self.rings = [RingWriter(ring_path(self.runtime / "rings", slot), capacity=1000) for slot in range(2)]
         self.sent: list[float] = []
@@ -43,7 +48,7 @@ class Bench:
         self.store.write(state)
 
     def watch(self):
-        return DriftWatch(self.models, self.runtime, self.runtime / "rings", WINDOW, ALARM)
+        return DriftWatch(self.models, self.database, self.runtime / "rings", WINDOW, ALARM)
 
     def send(self, p_values, version=1, clock=None):
         calibration = tiny.manifest(version=version).calibration
@@ -56,8 +61,12 @@ class Bench:
             )
             self.sent.append(value)
 
+    def overwrite(self, body):
+        with self.database.writing() as session:
+            session.run("UPDATE drift SET body = :body", body=body)
+
     def published(self):
-        return read_drift_file(self.runtime).models["tiny"]
+        return read_drift(self.database).models["tiny"]
 
 
 @pytest.fixture
@@ -150,10 +159,10 @@ def test_a_swap_counts_scores_anew_in_the_buckets_of_the_new_version(bench):
 def test_a_file_from_before_scores_were_counted_keeps_its_evidence(bench):
     bench.send(uniform(30))
     bench.watch().update()
-    file = bench.runtime / "drift.json"
-    content = json.loads(file.read_text())
-    del content["models"]["tiny"]["scores"]
-    file.write_text(json.dumps(content))
+    [row] = bench.database.read("SELECT body FROM drift")
+    content = json.loads(row["body"])
+    del content["scores"]
+    bench.overwrite(json.dumps(content))
     bench.watch().update()
     assert bench.published().report.num_images_since_reset == 30
     assert sum(bench.published().scores.counts) == 0
@@ -162,10 +171,10 @@ def test_a_file_from_before_scores_were_counted_keeps_its_evidence(bench):
 def test_a_model_that_is_unloaded_is_not_reported_on(bench):
     watch = bench.watch()
     watch.update()
-    assert set(read_drift_file(bench.runtime).models) == {"tiny"}
+    assert set(read_drift(bench.database).models) == {"tiny"}
     bench.store.change(lambda state: state.without_model("tiny"), "alice", "unload")
     watch.update()
-    assert read_drift_file(bench.runtime).models == {}
+    assert read_drift(bench.database).models == {}
 
 
 def test_a_clock_that_jumps_costs_no_score(bench):
@@ -180,23 +189,38 @@ def test_a_clock_that_jumps_costs_no_score(bench):
     assert (report.num_images, report.num_images_since_reset) == (WINDOW, 300)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"cursors": {"scores-0.ring": "x"}}', b"[]", b"\xff\xfe"])
-def test_a_damaged_file_is_begun_anew_from_the_rings(bench, content):
+@pytest.mark.parametrize("content", ["", "{", '{"version": "x"}', "[]"])
+def test_a_report_that_cannot_be_read_is_begun_anew_from_the_rings(bench, content):
     bench.send(uniform(30))
     bench.watch().update()
-    (bench.runtime / "drift.json").write_bytes(content)
-    assert DriftReader(bench.runtime).readings() == []
+    bench.overwrite(content)
+    assert DriftReader(bench.database).readings() == []
+    bench.watch().update()
+    assert bench.published().report.num_images_since_reset == 30
+
+
+def test_a_database_that_was_made_anew_is_begun_anew_from_the_rings(bench):
+    bench.send(uniform(30))
+    bench.watch().update()
+    reader = DriftReader(bench.database)
+    assert len(reader.readings()) == 1
+    state = bench.store.read()
+    bench.database.set_aside()
+    assert len(reader.readings()) == 1  # what was known last stands
+    open_local(bench.database)
+    bench.store.write(state)
+    assert reader.readings() == []
     bench.watch().update()
     assert bench.published().report.num_images_since_reset == 30
 
 
 def test_a_full_disk_keeps_the_evidence_in_memory(bench, monkeypatch):
     def full(*_, **__):
-        raise OSError(28, "No space left on device")
+        raise StateNotWritten("no space left")
 
     watch = bench.watch()
     with monkeypatch.context() as patch:
-        patch.setattr("portcullis.drift.watcher.replace_durably", full)
+        patch.setattr("portcullis.drift.watcher.write_drift", full)
         bench.send([0.001] * 50)
         watch.update()
         watch.update()
@@ -209,12 +233,11 @@ def test_a_state_that_cannot_be_read_for_a_moment_costs_no_evidence(bench):
     watch = bench.watch()
     bench.send([0.001] * 50)
     watch.update()
-    whole = {file: (bench.runtime / file).read_bytes() for file in ("state.json", "state.twin.json")}
-    for file in whole:
-        (bench.runtime / file).unlink()
+    state = bench.store.read()
+    bench.database.set_aside()
     watch.update()
-    for file, content in whole.items():
-        (bench.runtime / file).write_bytes(content)
+    open_local(bench.database)
+    bench.store.write(state)
     bench.send([0.001] * 50)
     watch.update()
     assert bench.published().report.num_images_since_reset == 100
@@ -235,7 +258,7 @@ def test_a_bundle_that_is_gone_stops_its_report_and_no_other(bench):
     bench.store.write(plan(bench.models, ("tiny", "other"), "accept95", None))
     (bench.models / "tiny" / "2" / "model.onnx").write_bytes(b"damaged")
     bench.watch().update()
-    assert set(read_drift_file(bench.runtime).models) == {"other"}
+    assert set(read_drift(bench.database).models) == {"other"}
 
 
 def test_the_running_service_reports_what_it_answered(running_service):

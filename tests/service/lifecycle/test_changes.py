@@ -9,10 +9,13 @@ import pytest
 
 from portcullis.bundle import gate
 from portcullis.lifecycle.first_state import plan
+from portcullis.processes.stores import DATABASE_FILE, open_local
+from portcullis.store.sqlite import Sqlite
 from portcullis.store.state import StateStore
 from tests import tiny
 from tests.hammer import Hammer, eventually
 from tests.running import ADMIN_KEY, RunningService
+from tests.sabotage import audit_of
 from tests.service.pictures import RED
 
 SHARPNESS = {1: 1.0, 2: 1.5, 3: 0.7}
@@ -136,9 +139,10 @@ def test_only_an_admin_may_change_and_every_change_is_audited(client, service, d
         assert client.request(method, path, json=body, headers={"authorization": "Bearer no"}).status_code == 403, path
     assert served(client) == (1, True, [1])
     client.put("/v1/models/tiny/default", json={"version": 2}).raise_for_status()
-    entry = json.loads((service.runtime / "audit.jsonl").read_text().splitlines()[-1])
+    lines = audit_of(service.runtime)
+    entry = lines[-1]
     assert (entry["key"], entry["action"], entry["model"], entry["version"]) == ("tester", "default", "tiny", 2)
-    assert ADMIN_KEY not in (service.runtime / "audit.jsonl").read_text()
+    assert ADMIN_KEY not in str(lines)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +336,9 @@ def test_a_restart_adopts_what_appeared_and_validates_and_starts_whatever_else_l
     add(models, 1)
     add(models, 1, name="other")
     runtime.mkdir()
-    StateStore(runtime).write(plan(models, (), "accept95", None).without_model("other"))
+    database = Sqlite(runtime / DATABASE_FILE)
+    open_local(database)
+    StateStore(database).write(plan(models, (), "accept95", None).without_model("other"))
     add(models, 2)
     lie_in_self_test(add(models, 3))  # nothing but an engine can tell that it is broken
     with RunningService(models, runtime) as service, httpx.Client(base_url=service.url) as client:

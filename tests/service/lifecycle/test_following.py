@@ -14,19 +14,20 @@ from portcullis.answering.served_engine import Load
 from portcullis.bundle import gate
 from portcullis.bundle.providers import EngineOptions
 from portcullis.drift.rings import RingWriter
-from portcullis.errors import BundleError, Conflict
+from portcullis.errors import BundleError, Conflict, DatabaseAway
 from portcullis.lifecycle import changes as changing
 from portcullis.lifecycle import opening
 from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.first_state import plan
 from portcullis.lifecycle.registry import Registry
 from portcullis.lifecycle.shadowing import Shadowing
-from portcullis.store.followers import Followed, Followers
+from portcullis.store.followers import Followed, Followers, Look
 from portcullis.store.state import StateStore
 from portcullis.telemetry.instruments import Metrics
 from tests import tiny
 from tests.hammer import PATIENCE_SECONDS
 
+HERE = "here"
 CALIBRATION = tiny.manifest().calibration
 
 CPU = EngineOptions(("cpu",))
@@ -74,9 +75,8 @@ def directory(tmp_path_factory):
 class Office:
     """A worker without its processes: the registry, the changes and the files that they share."""
 
-    def __init__(self, models, runtime):
-        self.store, self.followers = StateStore(runtime), Followers(runtime)
-        self.followers.forget()
+    def __init__(self, models, runtime, database):
+        self.store, self.followers = StateStore(database), Followers(database, HERE)
         metrics = Metrics(CollectorRegistry())
         load = Load(Limits(max_batch=4, queue_capacity=64, overload_wait_seconds=1), 1_000_000, 65536)
         pool, ring = PreparingPool(1), RingWriter(runtime / "scores-0.ring", capacity=100)
@@ -100,8 +100,8 @@ class Office:
 
 
 @pytest.fixture
-async def office(directory, tmp_path, disk):
-    office = Office(directory, tmp_path)
+async def office(directory, tmp_path, local, disk):
+    office = Office(directory, tmp_path, local)
     await office.registry.reconcile(office.store.read())
     yield office
     disk.release()
@@ -143,7 +143,7 @@ async def test_a_worker_that_follows_changes_its_gate_before_its_engines(office,
     await office.registry._report.wait()
     revision = office.store.read().revision
     assert office.followers.behind(revision, "tiny", only_gate=True) == {}
-    assert office.followers.behind(revision, "tiny") == {0: "opening version 2"}
+    assert office.followers.behind(revision, "tiny") == {(HERE, 0): "opening version 2"}
     assert office.followers.behind(revision, "other") == {}
     disk.release()
     await office.registry.reconcile(office.store.read())
@@ -169,11 +169,13 @@ async def test_one_engine_does_not_wait_for_another(office, disk):
 async def test_who_has_not_followed_is_named_with_the_reason(office, monkeypatch):
     monkeypatch.setattr(changing, "FOLLOW_SECONDS", 0.0)
     office.followers.confirm(1, Followed(revision=0))
-    assert (await office.changes.change_gate("admin", "tiny", "accept80"))[1] == "it has not taken up the change yet"
+    assert (await office.changes.change_gate("admin", "tiny", "accept80"))[
+        HERE, 1
+    ] == "it has not taken up the change yet"
     problem = Followed(revision=99, behind={"tiny": "bundle tiny/2: model.onnx has digest …"})
     office.followers.confirm(1, problem)
-    assert (await office.changes.load("admin", "tiny", 2))[1] == problem.behind["tiny"]
-    assert 1 not in await office.changes.change_gate("admin", "tiny", "accept90")
+    assert (await office.changes.load("admin", "tiny", 2))[HERE, 1] == problem.behind["tiny"]
+    assert (HERE, 1) not in await office.changes.change_gate("admin", "tiny", "accept90")
 
 
 async def test_an_engine_that_is_no_longer_wanted_when_it_is_open_is_let_go(office, disk):
@@ -219,3 +221,35 @@ async def test_a_change_that_no_longer_fits_is_refused_after_the_check_too(offic
     disk.release()
     with pytest.raises(Conflict, match="answers already"):
         await shadow
+
+
+async def test_of_two_admins_who_swap_at_once_one_wins_and_the_other_is_told(office, disk):
+    """An engine is being opened for one of them, while the other is done."""
+    disk.hold(2)
+    slow = asyncio.create_task(office.changes.set_default("alice", "tiny", 2, None))
+    await begun(disk, "tiny/2")
+    assert await office.changes.set_default("bob", "tiny", 3, None) == {}
+    disk.release()
+    with pytest.raises(Conflict, match="default of tiny was changed meanwhile from 1 to 3 by bob"):
+        await slow
+    assert office.default() == 3
+
+
+async def test_a_database_that_goes_while_followers_are_waited_for_leaves_the_change_made(office, monkeypatch):
+    def gone(*_):
+        raise DatabaseAway("gone")
+
+    monkeypatch.setattr(Look, "behind", gone)
+    behind = await office.changes.change_gate("admin", "tiny", "accept80")
+    assert [(place.worker, reason) for place, reason in behind.items()] == [
+        (None, "the database has gone since the change was made")
+    ]
+    assert office.threshold() == threshold_of("accept80")
+
+
+async def test_what_others_manage_is_changed_by_nobody_here(office):
+    office.changes._managed_in = "file:served.toml"
+    for call in (office.changes.change_gate("a", "tiny", "accept80"), office.changes.load("a", "tiny", 2)):
+        with pytest.raises(Conflict, match=r"managed in file:served\.toml"):
+            await call
+    assert office.store.read().revision == 0

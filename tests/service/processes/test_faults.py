@@ -3,7 +3,6 @@
 bench/faults.py does the same for longer, and its figures are in docs/reliability.md.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -13,20 +12,24 @@ import time
 import httpx
 import pytest
 
-from portcullis.store.followers import Followers
-from portcullis.store.state import StateStore
 from tests import sabotage
 from tests.hammer import PATIENCE_SECONDS, Hammer, eventually
 from tests.sabotage import (
     ADMIN,
+    DAMAGES,
     DAY,
     SHARPNESS,
+    audit_of,
+    damage_database,
+    default_of,
     fill,
-    has_ended,
     is_whole,
     jumping_clock,
+    kill_whole,
+    num_behind,
     num_counted,
     put_default,
+    store_of,
 )
 
 pytestmark = pytest.mark.slow
@@ -69,7 +72,7 @@ def test_a_bundle_damaged_in_the_middle_of_a_swap_is_served_by_no_worker_that_ha
     graph = directory / "tiny" / "2" / "model.onnx"
     whole = graph.read_bytes()
     with serve(directory, tmp_path / "runtime") as service:
-        store, followers = StateStore(service.runtime), Followers(service.runtime)
+        store = store_of(service.runtime)
 
         def damage_as_soon_as_it_is_wanted():
             while store.read().models["tiny"].default == 1:
@@ -86,7 +89,7 @@ def test_a_bundle_damaged_in_the_middle_of_a_swap_is_served_by_no_worker_that_ha
             hammer.wait_for(200)  # by now both have tried
             during = dict(hammer.versions)
             graph.write_bytes(whole)
-            eventually(lambda: not followers.behind(store.read().revision))
+            eventually(lambda: num_behind(service.runtime) == 0)
             before = hammer.versions[1]
             hammer.wait_for(200)
             assert hammer.versions[1] - before <= 4
@@ -97,28 +100,62 @@ def test_a_bundle_damaged_in_the_middle_of_a_swap_is_served_by_no_worker_that_ha
         assert is_whole(service)
 
 
-def test_a_state_file_cut_short_at_every_byte_changes_nothing(directory, tmp_path):
+def test_a_database_damaged_while_it_runs_is_moved_aside_and_the_state_stays(directory, tmp_path):
+    with serve(directory, tmp_path / "runtime") as service:
+        with Hammer(service.url, SHARPNESS, 2) as hammer:
+            for damage in DAMAGES:
+                eventually(lambda: put_default(service, 2).status_code == 200)
+                num_moved = count_moved(service)
+                damage_database(service.runtime, damage)
+                eventually(lambda seen=num_moved, how=damage: count_moved(service) > seen or how == "removed")
+                eventually(lambda: put_default(service, 1).status_code == 200)  # and it can be changed again
+                hammer.wait_for(20)
+        assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+        eventually(lambda: put_default(service, 2).status_code == 200)
+        kill_whole(service)
+    with serve(directory, tmp_path / "runtime") as service:
+        assert default_of(service) == 2
+        assert count_moved(service) == len(DAMAGES) - 1
+
+
+def test_a_database_found_damaged_at_a_start_is_moved_aside_and_the_settings_speak(directory, tmp_path):
     with serve(directory, tmp_path / "runtime") as service:
         put_default(service, 2).raise_for_status()
-        file = service.runtime / "state.json"
-        whole = file.read_bytes()
-        with Hammer(service.url, SHARPNESS, 2) as hammer:
-            hammer.wait_for(20)
-            for length in range(0, len(whole), 1):
-                file.write_bytes(whole[:length])
-                time.sleep(0.003)
-            hammer.wait_for(50)
-            assert set(hammer.versions) == {2}
-            put_default(service, 1).raise_for_status()  # and it can be changed again
-            put_default(service, 2).raise_for_status()
-        assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
-        workers = service.workers()
-        os.kill(service.process.pid, signal.SIGKILL)
-        service.process.wait()
-        file.write_bytes(whole[: len(whole) // 2])
-        eventually(lambda: has_ended(workers))  # they drain by themselves
+        kill_whole(service)
+    damage_database(service.runtime, "overwritten")
     with serve(directory, tmp_path / "runtime") as service:
-        assert httpx.get(f"{service.url}/v1/models/tiny").json()["default_version"] == 2
+        assert default_of(service) == 1
+        assert count_moved(service) == 1
+        assert any("moved to store.db.damaged-" in line for line in service.lines)
+
+
+def test_a_kill_at_any_moment_of_a_change_leaves_the_state_before_or_after(directory, tmp_path):
+    """The whole service is killed while an admin swaps to and fro; what was answered 200 is there at the next start."""
+    for round_number in range(2):
+        with serve(directory, tmp_path / "runtime") as service:
+            known = {default_of(service)}
+            killer = threading.Timer(0.2 + 0.07 * round_number, kill_whole, (service,))
+            killer.start()
+            for swap in range(1000):
+                version = 2 - swap % 2
+                try:
+                    answer = put_default(service, version)
+                except httpx.HTTPError:
+                    known.add(version)  # nobody was told
+                    break
+                known = {version} if answer.status_code in (200, 202) else known | {version}
+            killer.join()
+        with serve(directory, tmp_path / "runtime") as service:
+            assert default_of(service) in known
+        revisions = [entry["revision"] for entry in audit_of(tmp_path / "runtime")]
+        assert revisions == sorted(set(revisions))
+
+
+def count_moved(service):
+    """Damaged files that were moved aside, as the metrics have it."""
+    lines = httpx.get(f"{service.url}/metrics", timeout=30).text.splitlines()
+    [line] = [line for line in lines if line.startswith("portcullis_database_damaged_files ")]
+    return float(line.split()[1])
 
 
 @pytest.fixture
@@ -151,8 +188,8 @@ def test_a_full_disk_refuses_changes_and_nothing_else(directory, small_disk):
             )
         assert (hammer.wrong, set(hammer.statuses)) == ([], {200})
         assert hammer.lost <= 2
-    audited = [json.loads(line) for line in (small_disk / "audit.jsonl").read_text().splitlines()]
-    assert [entry["version"] for entry in audited] == [2]  # once: the change that was refused is not in the log
+    versions = [entry["version"] for entry in audit_of(small_disk)]
+    assert versions == [2]  # once: the change that was refused is not in the log
 
 
 def test_a_clock_that_jumps_disturbs_nothing(directory, tmp_path):

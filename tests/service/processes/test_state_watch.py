@@ -1,11 +1,12 @@
-"""The thread that looks at the desired state: a real file, a real event loop."""
+"""The thread that looks at the desired state: a real database, a real event loop."""
 
 import asyncio
 
 import pytest
 
 from portcullis.processes.state_watch import StateWatch
-from portcullis.store.state import STATE_FILE, TWIN_FILE, DesiredState, StateStore
+from portcullis.processes.stores import open_local
+from portcullis.store.state import DesiredState, StateStore
 
 
 def state(revision):
@@ -18,7 +19,7 @@ class Follower:
     def __init__(self, store, seconds=0.001):
         self.told: asyncio.Queue[int] = asyncio.Queue()
         self.revision, self.failures = -1, 0
-        self.watch = StateWatch(store.read, lambda: self.revision, self.follow, seconds)
+        self.watch = StateWatch(store.at_hand, lambda: self.revision, self.follow, seconds)
 
     def follow(self, state):
         self.told.put_nowait(state.revision)
@@ -33,8 +34,8 @@ class Follower:
 
 
 @pytest.fixture
-def store(tmp_path):
-    store = StateStore(tmp_path)
+def store(local):
+    store = StateStore(local)
     store.write(state(1))
     return store
 
@@ -49,13 +50,13 @@ async def test_a_change_is_told_on_the_event_loop_and_again_until_it_is_followed
     await follower.watch.stop()
 
 
-async def test_what_cannot_be_read_is_told_once_it_can(store, tmp_path):
+async def test_what_cannot_be_read_is_told_once_it_can(store, local):
     follower = Follower(store)
     await follower.until(1)
-    for file in (STATE_FILE, TWIN_FILE):
-        (tmp_path / file).rename(tmp_path / f"away-{file}")
+    local.set_aside()
     while not follower.told.empty():
         follower.told.get_nowait()
+    open_local(local)
     store.write(state(2))
     await follower.until(2)
     await follower.watch.stop()

@@ -1,7 +1,6 @@
 """Several workers that behave as one service: gate, metrics, limits, signals. Real processes throughout."""
 
 import concurrent.futures
-import json
 import math
 import os
 import resource
@@ -18,12 +17,10 @@ import pytest
 
 from portcullis.errors import SettingsError
 from portcullis.processes.supervisor import address_of, bind
-from portcullis.store.followers import Followers
-from portcullis.store.state import StateStore
 from tests import tiny
 from tests.hammer import PATIENCE_SECONDS, eventually
 from tests.running import ADMIN_KEY, RunningService
-from tests.sabotage import has_ended
+from tests.sabotage import audit_of, has_ended, num_behind
 from tests.service.pictures import RED, STRANGE
 
 pytestmark = pytest.mark.slow
@@ -61,7 +58,7 @@ def test_a_changed_gate_is_every_workers_when_the_call_returns_and_is_audited(se
     expected, _ = put_gate(service, operating_point="accept80")
     assert {expected} != before
     assert thresholds(service.url) == {expected}
-    entry = json.loads((service.runtime / "audit.jsonl").read_text().splitlines()[-1])
+    entry = audit_of(service.runtime)[-1]
     assert entry.items() >= {"key": "tester", "action": "gate", "before": "accept95", "after": "accept80"}.items()
     eventually(lambda: set(samples(service.url, "portcullis_gate_threshold").values()) == {expected})
     put_gate(service, threshold=-4.2)
@@ -79,12 +76,11 @@ def test_a_changed_gate_reaches_every_worker_within_a_second(service):
 def test_a_worker_that_cannot_read_a_change_when_it_comes_follows_as_soon_as_it_can(models, tmp_path):
     """Out of file descriptors for a while: it opens no file, and takes no connection, so the other makes the change."""
     with RunningService(models, tmp_path) as service:
-        store, followers = StateStore(service.runtime), Followers(service.runtime)
         worker = service.workers()[0]
         enough = resource.prlimit(worker, resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         expected, _ = put_gate(service, operating_point="accept80")  # gives the other worker time to look, and fail
         resource.prlimit(worker, resource.RLIMIT_NOFILE, enough)
-        eventually(lambda: not followers.behind(store.read().revision))
+        eventually(lambda: num_behind(service.runtime) == 0)
         assert thresholds(service.url) == {expected}
 
 

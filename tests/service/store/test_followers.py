@@ -1,25 +1,26 @@
-import os
+"""How far workers have come: of one instance in its file, of a fleet in its database."""
 
 import pytest
 
-from portcullis.store.followers import Followed, Followers
+from portcullis.store.database import Database
+from portcullis.store.followers import Followed, Followers, Place, beat, leave
+
+HERE = "here"
 
 
 @pytest.fixture
-def followers(tmp_path):
-    followers = Followers(tmp_path)
-    followers.forget()
-    return followers
+def followers(local):
+    return Followers(local, HERE)
 
 
 def test_a_worker_is_behind_until_it_has_taken_up_the_state(followers):
     followers.confirm(0, Followed(revision=3))
     followers.confirm(1, Followed(revision=2))
     assert followers.behind(2) == {}
-    assert followers.behind(3) == {1: "it has not taken up the change yet"}
+    assert followers.behind(3) == {(HERE, 1): "it has not taken up the change yet"}
     followers.confirm(1, Followed(revision=4))
     assert followers.behind(3) == {}
-    assert set(followers.behind(4)) == {0}
+    assert set(followers.behind(4)) == {(HERE, 0)}
 
 
 def test_nothing_is_expected_of_a_worker_that_has_died_until_its_successor_speaks(followers):
@@ -28,26 +29,50 @@ def test_nothing_is_expected_of_a_worker_that_has_died_until_its_successor_speak
     followers.forget(0)
     assert followers.behind(4) == {}
     followers.confirm(0, Followed(revision=3))
-    assert set(followers.behind(4)) == {0}
+    assert set(followers.behind(4)) == {(HERE, 0)}
+    followers.forget()
+    assert followers.behind(9) == {}
 
 
 def test_a_worker_says_what_it_lacks_by_name_and_whether_that_is_a_gate(followers):
     behind = {"a": "opening version 2", "b": "cannot promise accept99"}
     followers.confirm(7, Followed(revision=3, behind=behind, other_gate=("b",)))
-    assert followers.behind(3, "a") == {7: "opening version 2"}
+    assert followers.behind(3, "a") == {(HERE, 7): "opening version 2"}
     assert followers.behind(3, "a", only_gate=True) == {}
-    assert followers.behind(3, "b", only_gate=True) == {7: "cannot promise accept99"}
+    assert followers.behind(3, "b", only_gate=True) == {(HERE, 7): "cannot promise accept99"}
     assert followers.behind(3, "c") == {}
-    assert followers.behind(3) == {7: "a: opening version 2; b: cannot promise accept99"}
+    assert followers.behind(3) == {(HERE, 7): "a: opening version 2; b: cannot promise accept99"}
+    assert str(*followers.behind(3)) == "worker 7 of here"
 
 
-def test_a_word_that_cannot_be_read_is_no_word(followers, tmp_path):
-    followers.confirm(0, Followed(revision=3))
-    (tmp_path / "confirmed" / "0").write_text("cut sho")
-    assert followers.behind(1) == {0: "what it says of itself cannot be read"}
+def say(database: Database, instance, *revisions, behind=()):
+    workers = {slot: Followed(revision=revision, behind=dict(behind)) for slot, revision in enumerate(revisions)}
+    with database.writing() as session:
+        beat(session, database.clock, instance, workers)
 
 
-def test_what_need_not_outlive_a_loss_of_power_costs_no_sync(followers, monkeypatch):
-    monkeypatch.setattr(os, "fsync", None)
-    followers.confirm(0, Followed(revision=1))
-    assert followers.behind(1) == {}
+def test_in_a_fleet_every_living_instance_is_waited_for_and_named(database, local):
+    followers = Followers(local, HERE, fleet=database)
+    say(database, "a", 3, 3)
+    say(database, "b", 3, 2)
+    say(database, "c")  # its workers are starting
+    assert followers.behind(3) == {Place("b", 1): "it has not taken up the change yet"}
+    say(database, "b", 3, 3, behind={"tiny": "opening version 2"}.items())
+    assert set(followers.behind(3)) == {("b", 0), ("b", 1)}
+    assert followers.behind(3, "other") == {}
+    say(database, "b", 4, 4)
+    assert set(followers.behind(4)) == {("a", 0), ("a", 1)}
+
+
+def test_an_instance_that_left_or_has_not_been_heard_for_long_is_not_waited_for(database, local):
+    followers = Followers(local, HERE, fleet=database)
+    for instance in ("a", "b", "c"):
+        say(database, instance, 1)
+    with database.writing() as session:
+        session.run("UPDATE instances SET beat = beat - 16 WHERE id = 'a'")
+        session.run("UPDATE instances SET beat = beat - 4000 WHERE id = 'c'")
+    assert set(followers.behind(2)) == {("b", 0)}
+    with database.writing() as session:
+        leave(session, database.clock, "b")
+    assert followers.behind(2) == {}
+    assert [row["id"] for row in database.read("SELECT id FROM instances")] == ["a"]  # forgotten: c

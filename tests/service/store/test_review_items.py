@@ -1,19 +1,19 @@
-"""What is kept for review: bounds, order, paging, faults; with real SQLite files."""
+"""What is kept for review: bounds, order, paging, faults; on both engines."""
 
 import errno
 import json
 import math
 import os
-import sqlite3
 import subprocess
 import sys
 import time
 
 import pytest
 
-from portcullis.errors import ReviewFailure, UnknownReviewItem
+from portcullis.errors import DatabaseDamaged, ReviewFailure, UnknownReviewItem
+from portcullis.store.postgresql import Postgres
+from portcullis.store.review_images import ORPHAN_SECONDS, ImageFiles, ImageRows
 from portcullis.store.review_items import (
-    ORPHAN_SECONDS,
     Bounds,
     ReviewStore,
     extension_of,
@@ -31,25 +31,33 @@ def answer(p_value=0.01, score=-5.0, **changes):
     } | changes  # fmt: skip
 
 
-def test_a_queue_that_an_earlier_version_made_is_taken_over(tmp_path):
-    store = store_at(tmp_path)
-    store.add([(image(0), answer())])
-    with sqlite3.connect(tmp_path / "review.db") as connection:
-        for column in ("reason", "candidates", "is_sampled"):
-            connection.execute(f"ALTER TABLE items DROP COLUMN {column}")
-    store = store_at(tmp_path)
-    store.add([(image(1), answer(threshold=None, reason="unsure"))])
-    before, after = sorted(kept(store), key=lambda row: row["created"])
-    assert (before["reason"], before["candidates"], before["threshold"]) == (None, "[]", -4.0)
-    assert not before["is_sampled"]  # nobody knows by now
-    assert (after["reason"], after["threshold"]) == ("unsure", -math.inf)
-    assert json.loads(after["candidates"]) == ["cat", "dog"]
+class Kept:
+    """Stores with bounds of their own on one database, and a way to see which images lie there."""
+
+    def __init__(self, database, images, directory):
+        self.database, self.images, self.directory = database, images, directory
+
+    def store(self, bounds=LARGE):
+        store = ReviewStore(self.database, self.images, bounds)
+        store.prepare()
+        return store
+
+    def files(self):
+        if isinstance(self.images, ImageRows):
+            return sorted(row["id"] for row in self.database.read("SELECT id FROM review_images"))
+        return sorted(file.stem for file in self.directory.iterdir())
 
 
-def store_at(path, bounds=LARGE):
-    store = ReviewStore(path, bounds)
-    store.prepare()
-    return store
+@pytest.fixture
+def queue(tmp_path, database):
+    """Both engines as they are used: images in files beside SQLite, in rows of PostgreSQL."""
+    directory = tmp_path / "images"
+    return Kept(database, ImageRows() if isinstance(database, Postgres) else ImageFiles(directory), directory)
+
+
+@pytest.fixture
+def queue_of_files(tmp_path, local):
+    return Kept(local, ImageFiles(tmp_path / "images"), tmp_path / "images")
 
 
 def image(number, size=100):
@@ -60,31 +68,45 @@ def kept(store, **equal_to):
     return store.page({"model": None, **equal_to}, 1000).rows
 
 
-def files(path):
-    return sorted(file.stem for file in (path / "images").iterdir())
-
-
-def test_an_item_is_kept_with_its_answer_and_its_very_bytes(tmp_path):
-    store = store_at(tmp_path)
+def test_an_item_is_kept_with_its_answer_and_its_very_bytes(queue):
+    store = queue.store()
     assert store.add([(RED, answer())]) == 1
     [row] = kept(store)
     assert {name: row[name] for name in ("model", "label", "score", "p_value", "verdict", "state")} == {
         "model": "m", "label": "cat", "score": -5.0, "p_value": 0.01, "verdict": "reject", "state": "open",
     }  # fmt: skip
     assert store.image(row["id"]) == (RED, "image/png")
-    assert (tmp_path.stat().st_mode & 0o077) == 0
 
 
-def test_the_count_is_bounded_and_the_oldest_go_first(tmp_path):
-    store = store_at(tmp_path, Bounds(3, 10**9, 10**6))
+def test_files_of_users_are_for_nobody_else(queue_of_files):
+    queue_of_files.store()
+    assert (queue_of_files.directory.stat().st_mode & 0o077) == 0
+
+
+def test_images_of_either_kind_go_with_their_items_and_are_missed_as_such(queue):
+    store = queue.store()
+    store.add([(RED, answer())])
+    [row] = kept(store)
+    queue.images.remove([f"{row['id']}.png"])
+    with queue.database.writing() as session:
+        session.run("DELETE FROM review_images")
+    with pytest.raises(UnknownReviewItem, match="just been removed"):
+        store.image(row["id"])
+    for nobody in ("nope", "\0"):
+        with pytest.raises(UnknownReviewItem):
+            store.image(nobody)
+
+
+def test_the_count_is_bounded_and_the_oldest_go_first(queue):
+    store = queue.store(Bounds(3, 10**9, 10**6))
     for number in range(5):
         store.add([(image(number), answer(label=str(number)))])
     assert sorted(row["label"] for row in kept(store)) == ["2", "3", "4"]
-    assert files(tmp_path) == sorted(row["id"] for row in kept(store))
+    assert queue.files() == sorted(row["id"] for row in kept(store))
 
 
-def test_the_bytes_are_bounded_and_the_oldest_go_first(tmp_path):
-    store = store_at(tmp_path, Bounds(1000, 1000, 10**6))
+def test_the_bytes_are_bounded_and_the_oldest_go_first(queue):
+    store = queue.store(Bounds(1000, 1000, 10**6))
     for number, size in enumerate((400, 300, 200, 350)):
         store.add([(image(number, size), answer(label=str(number)))])
     assert sorted(row["label"] for row in kept(store)) == ["1", "2", "3"]
@@ -93,8 +115,8 @@ def test_the_bytes_are_bounded_and_the_oldest_go_first(tmp_path):
 
 @pytest.mark.parametrize("bounds", [Bounds(2, 10**9, 10**6), Bounds(1000, 250, 10**6)], ids=["count", "bytes"])
 @pytest.mark.parametrize("state", ["labelled", "dismissed", "open"])
-def test_age_alone_decides_what_goes_whatever_its_state_or_strangeness(tmp_path, bounds, state):
-    store = store_at(tmp_path, bounds)
+def test_age_alone_decides_what_goes_whatever_its_state_or_strangeness(queue, bounds, state):
+    store = queue.store(bounds)
     store.add([(image(0), answer(label="0", p_value=0.0)), (image(1), answer(label="1"))])
     store.decide(kept(store, label="0")[0]["id"], state, "dog" if state == "labelled" else None, "me")
     store.add([(image(0), answer(label="0"))])  # seen again: no younger for it
@@ -102,15 +124,15 @@ def test_age_alone_decides_what_goes_whatever_its_state_or_strangeness(tmp_path,
     assert sorted(row["label"] for row in kept(store)) == ["1", "2"]
 
 
-def test_of_images_that_came_in_the_same_instant_the_first_goes_first(tmp_path, monkeypatch):
+def test_of_images_that_came_in_the_same_instant_the_first_goes_first(queue, monkeypatch):
     monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: 1e9)
-    store = store_at(tmp_path, Bounds(10, 10**9, 10**6))
+    store = queue.store(Bounds(10, 10**9, 10**6))
     store.add([(image(number), answer(label=f"{number:02}")) for number in range(40)])
     assert sorted(row["label"] for row in kept(store)) == [f"{number:02}" for number in range(30, 40)]
 
 
-def test_what_is_too_old_goes_even_if_nothing_comes(tmp_path, monkeypatch):
-    store = store_at(tmp_path, Bounds(10, 10**9, 60.0))
+def test_what_is_too_old_goes_even_if_nothing_comes(queue, monkeypatch):
+    store = queue.store(Bounds(10, 10**9, 60.0))
     store.add([(image(0), answer())])
     now = time.time()
     monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: now + 59)
@@ -118,27 +140,27 @@ def test_what_is_too_old_goes_even_if_nothing_comes(tmp_path, monkeypatch):
     assert len(kept(store)) == 1
     monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: now + 61)
     store.add([])
-    assert kept(store) == [] and files(tmp_path) == []
+    assert kept(store) == [] and queue.files() == []
 
 
-def test_the_same_image_is_kept_once_and_counted(tmp_path):
-    store = store_at(tmp_path)
+def test_the_same_image_is_kept_once_and_counted(queue):
+    store = queue.store()
     assert store.add([(image(1), answer()), (image(1), answer()), (image(2), answer())]) == 2
     assert store.add([(image(1), answer()), (image(1), answer(model="other"))]) == 1
     seen = {(row["model"], row["digest"][:4]): row["num_seen"] for row in kept(store)}
     assert sorted(seen.values()) == [1, 1, 3]
 
 
-def test_the_strangest_come_first_and_nan_is_the_strangest(tmp_path):
-    store = store_at(tmp_path)
+def test_the_strangest_come_first_and_nan_is_the_strangest(queue):
+    store = queue.store()
     scores = [(0.5, -1.0), (0.001, -9.0), (0.001, -30.0), (0.2, -3.0), (0.001, math.nan)]
     store.add([(image(i), answer(p, s, label=str(i))) for i, (p, s) in enumerate(scores)])
     assert [row["label"] for row in kept(store)] == ["4", "2", "1", "3", "0"]
     assert kept(store)[0]["score"] is None
 
 
-def test_pages_miss_and_repeat_nothing_while_items_come_and_go(tmp_path):
-    store = store_at(tmp_path)
+def test_pages_miss_and_repeat_nothing_while_items_come_and_go(queue):
+    store = queue.store()
     store.add([(image(i), answer(0.001 * (i // 3), -float(i % 3))) for i in range(20)])
     first = {row["id"] for row in kept(store)}
     seen, position = [], None
@@ -152,16 +174,16 @@ def test_pages_miss_and_repeat_nothing_while_items_come_and_go(tmp_path):
     assert len(seen) == len(set(seen)) and set(seen) == first
 
 
-def test_filters_choose_and_count(tmp_path):
-    store = store_at(tmp_path)
+def test_filters_choose_and_count(queue):
+    store = queue.store()
     store.add([(image(0), answer(label="cat")), (image(1), answer(label="dog", verdict="accept"))])
     page = store.page({"label": "dog", "verdict": "accept", "state": None}, 10)
     assert (page.num_items, page.rows[0]["label"], page.next_position) == (1, "dog", None)
     assert store.page({"label": "' OR 1 --"}, 10).num_items == 0
 
 
-def test_a_decision_is_kept_and_can_be_taken_back(tmp_path):
-    store = store_at(tmp_path)
+def test_a_decision_is_kept_and_can_be_taken_back(queue):
+    store = queue.store()
     store.add([(image(0), answer())])
     identifier = kept(store)[0]["id"]
     row = store.decide(identifier, "labelled", "dog", "me")
@@ -172,11 +194,11 @@ def test_a_decision_is_kept_and_can_be_taken_back(tmp_path):
         store.decide("nope", "dismissed", None, "me")
 
 
-def test_nothing_of_the_request_but_the_image_and_its_answer_is_kept(tmp_path):
-    store = store_at(tmp_path)
+def test_nothing_of_the_request_but_the_image_and_its_answer_is_kept(queue):
+    store = queue.store()
     store.add([(image(0), answer())])
     assert "request_id" not in kept(store)[0]
-    assert b"from-a-header" not in b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert "from-a-header" not in str(queue.database.read("SELECT * FROM review_items"))
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
@@ -187,8 +209,8 @@ def test_the_ending_follows_from_the_bytes(format):
     assert extension_of(encode(np.zeros((4, 4, 3), np.uint8), format)) == expected
 
 
-def test_a_disk_that_fills_in_the_middle_leaves_neither_row_nor_file(tmp_path, monkeypatch):
-    store = store_at(tmp_path)
+def test_a_disk_that_fills_in_the_middle_leaves_neither_row_nor_file(queue_of_files, monkeypatch):
+    store = queue_of_files.store()
     written = []
 
     def full(path, content):
@@ -200,43 +222,54 @@ def test_a_disk_that_fills_in_the_middle_leaves_neither_row_nor_file(tmp_path, m
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
         store.add([(image(i), answer()) for i in range(3)])
-    assert kept(store) == [] and files(tmp_path) == []
+    assert kept(store) == [] and queue_of_files.files() == []
 
 
-def test_files_that_a_crash_left_behind_are_swept_away(tmp_path):
-    store = store_at(tmp_path)
+def test_files_that_a_crash_left_behind_are_swept_away(queue_of_files):
+    store, directory = queue_of_files.store(), queue_of_files.directory
     store.add([(image(0), answer())])
-    orphan, young = tmp_path / "images" / "dead.png", tmp_path / "images" / "young.png"
+    orphan, young = directory / "dead.png", directory / "young.png"
     for file in (orphan, young):
         file.write_bytes(b"x")
     os.utime(orphan, (0, time.time() - ORPHAN_SECONDS - 1))
-    store_at(tmp_path)
-    assert not orphan.exists() and young.exists() and len(files(tmp_path)) == 2
+    queue_of_files.store()
+    assert not orphan.exists() and young.exists() and len(queue_of_files.files()) == 2
 
 
-def test_a_broken_database_is_said_to_be_broken(tmp_path):
-    store = store_at(tmp_path)
-    for file in tmp_path.glob("review.db*"):
-        file.write_bytes(b"not a database" * 100)
+def test_a_broken_database_is_said_to_be_broken(queue_of_files):
+    store, file = queue_of_files.store(), queue_of_files.database.file
+    for ending in ("", "-wal"):
+        file.with_name(file.name + ending).write_bytes(b"not a database" * 100)
     with pytest.raises(ReviewFailure):
         store.page({}, 10)
-    with pytest.raises(sqlite3.Error):
+    with pytest.raises(DatabaseDamaged):
         store.add([(image(0), answer())])
+    assert queue_of_files.files() == []
 
 
-def test_several_processes_write_to_one_store(tmp_path):
+def test_several_processes_write_to_one_queue(queue, tmp_path, request):
+    settings = {"runtime_directory": str(tmp_path), "review_enabled": True, "review_max_items": 50}
+    if isinstance(queue.database, Postgres):
+        settings["database"] = request.getfixturevalue("fleet_url")
     program = """
-import json, sys; from pathlib import Path
-from portcullis.store.review_items import Bounds, ReviewStore
-number, store = int(sys.argv[1]), ReviewStore(Path(sys.argv[2]), Bounds(50, 10**9, 10**6))
+import json, sys
+from prometheus_client import CollectorRegistry
+from portcullis.answering.review_queue import review_of
+from portcullis.processes.stores import stores_of
+from portcullis.settings import Settings
+from portcullis.telemetry.instruments import Metrics
+number, settings = int(sys.argv[1]), Settings(**json.loads(sys.argv[2]))
+store = review_of(settings, stores_of(settings).shared, Metrics(CollectorRegistry())).store
 store.prepare()
 for i in range(20):
     store.add([(bytes([i, number]) * 50, json.loads(sys.argv[3]))])
 """
-    workers = [
-        subprocess.Popen([sys.executable, "-c", program, str(n), str(tmp_path), json.dumps(answer())]) for n in range(3)
-    ]
+    arguments = (json.dumps(settings), json.dumps(answer()))
+    workers = [subprocess.Popen([sys.executable, "-c", program, str(n), *arguments]) for n in range(3)]
     assert [worker.wait(120) for worker in workers] == [0, 0, 0]
-    store = ReviewStore(tmp_path, LARGE)
+    queue.directory = tmp_path / "review" / "images"
+    store = queue.store()
     assert store.page({}, 1).num_items == 50
-    assert files(tmp_path) == sorted(row["id"] for row in kept(store))
+    assert queue.files() == sorted(row["id"] for row in kept(store))
+    [totals] = queue.database.read("SELECT * FROM review_totals")
+    assert (totals["num_items"], totals["num_bytes"], totals["num_ever"]) == (50, 5000, 60)

@@ -1,12 +1,15 @@
+"""The desired state on both engines, and the state to start with."""
+
 import json
 import multiprocessing
-import os
-from pathlib import Path
 
 import pytest
 
-from portcullis.errors import SettingsError, StateNotWritten
-from portcullis.lifecycle.first_state import plan
+from portcullis.errors import Conflict, DatabaseAway, DatabaseDamaged, SettingsError, StateNotWritten
+from portcullis.lifecycle.first_state import begin, plan
+from portcullis.processes.stores import stores_of
+from portcullis.settings import Settings
+from portcullis.store.postgresql import Postgres
 from portcullis.store.state import (
     DesiredState,
     ServedModel,
@@ -26,144 +29,163 @@ def with_gate(gate):
     return lambda before: before.with_model("tiny", before.models["tiny"].model_copy(update={"gate": gate}))
 
 
-def test_what_is_written_is_read_and_revisions_rise(tmp_path):
-    store = StateStore(tmp_path)
+@pytest.fixture
+def store(database):
+    store = StateStore(database)
+    store.write(state())
+    return store
+
+
+def test_what_is_written_is_read_and_revisions_rise(database):
+    store = StateStore(database)
     assert store.read() is None
     store.write(state())
     before, after = store.change(with_gate("accept99"), "alice", "gate")
     assert (before.revision, after.revision) == (0, 1)
-    assert StateStore(tmp_path).read() == after
+    assert store.read() == StateStore(database).read() == after
     assert after.models["tiny"].gate == "accept99"
 
 
-def test_a_state_that_is_the_same_is_parsed_once_and_one_that_cannot_be_read_is_read_again(tmp_path, monkeypatch):
+def test_a_state_that_is_the_same_is_read_once(local):
     """As a worker does many times a second."""
-    StateStore(tmp_path).write(state())
-    store = StateStore(tmp_path)
+    store = StateStore(local)
+    store.write(state())
     first = store.read()
     assert store.read() is first
-    StateStore(tmp_path).change(with_gate("accept99"), "alice", "gate")
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", lambda file: (_ for _ in ()).throw(OSError(24, "Too many open files")))
-        assert store.read() is None
+    StateStore(local).change(with_gate("accept99"), "alice", "gate")
     assert (store.read().revision, store.read().models["tiny"].gate) == (1, "accept99")
 
 
-def test_a_change_of_nothing_is_not_written(tmp_path):
-    store = StateStore(tmp_path)
+def test_who_can_go_on_without_the_state_is_given_none(local):
+    store = StateStore(local)
     store.write(state())
-    inode = (tmp_path / "state.json").stat().st_ino
+    local.set_aside()
+    assert store.at_hand() is None
+    with pytest.raises(DatabaseAway):
+        store.read()
+
+
+def test_a_state_that_nobody_understands_is_damage(database, store):
+    with database.writing() as session:
+        session.run("UPDATE state SET body = :body", body='{"revision": "x"}')
+    with pytest.raises(DatabaseDamaged):
+        StateStore(database).read()
+
+
+def test_a_change_of_nothing_is_not_written(store):
     assert store.change(with_gate("accept95"), "alice", "gate")[1].revision == 0
-    assert (tmp_path / "state.json").stat().st_ino == inode
-    assert not (tmp_path / "audit.jsonl").exists()
+    assert store.audit() == []
 
 
-@pytest.mark.parametrize("file", ["state.json", "state.twin.json"])
-def test_a_state_cut_short_at_any_byte_costs_nothing(tmp_path, file):
-    store = StateStore(tmp_path)
-    store.write(state())
-    store.change(with_gate("accept90"), "alice", "gate")
-    store.change(with_gate("accept99"), "alice", "gate")
-    whole = (tmp_path / file).read_bytes()
-    for length in range(len(whole)):
-        (tmp_path / file).write_bytes(whole[:length])
-        survivor = store.read()
-        assert survivor is not None
-        assert survivor.models["tiny"].gate == "accept99"
-
-
-def test_a_kill_between_the_two_files_keeps_the_state_before_or_after(tmp_path):
-    store = StateStore(tmp_path)
-    store.write(state())
-    before = (tmp_path / "state.json").read_bytes()
-    store.change(with_gate("accept99"), "alice", "gate")
-    (tmp_path / "state.json").write_bytes(before)  # as if only the twin had been written
-    assert store.read().models["tiny"].gate == "accept95"
-    (tmp_path / "state.json").unlink()
-    assert store.read().models["tiny"].gate == "accept99"
-
-
-def test_a_changed_byte_is_noticed(tmp_path):
-    store = StateStore(tmp_path)
-    store.write(state())
-    text = (tmp_path / "state.json").read_text()
-    for file in ("state.json", "state.twin.json"):
-        (tmp_path / file).write_text(text.replace("accept95", "accept99"))
-    assert store.read() is None
+def test_of_several_first_states_one_is(database):
+    store = StateStore(database)
+    assert store.begin_with(state("accept90")).models["tiny"].gate == "accept90"
+    assert store.begin_with(state("accept99")).models["tiny"].gate == "accept90"
 
 
 def _flip(before):
     return with_gate("accept90" if before.models["tiny"].gate == "accept95" else "accept95")(before)
 
 
-def _add_revisions(directory, count):
+def _add_revisions(settings, count):
+    store = StateStore(stores_of(Settings(**settings)).shared)
     for _ in range(count):
-        StateStore(directory).change(_flip, "alice", "gate")
+        store.change(_flip, "alice", "gate")
 
 
-def test_processes_that_change_it_at_once_lose_no_change(tmp_path):
-    StateStore(tmp_path).write(state())
+def test_processes_that_change_it_at_once_lose_no_change(database, store, tmp_path, request):
+    settings = {"runtime_directory": tmp_path}
+    if isinstance(database, Postgres):
+        settings["database"] = request.getfixturevalue("fleet_url")
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_add_revisions, args=(tmp_path, 10)) for _ in range(3)]
+    processes = [context.Process(target=_add_revisions, args=(settings, 10)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(60)
-    assert StateStore(tmp_path).read().revision == 30
-    assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 30
+    assert store.read().revision == 30
+    assert [line["revision"] for line in store.audit()] == list(range(1, 31))
 
 
-def test_the_audit_log_says_when_who_what(tmp_path):
-    store = StateStore(tmp_path)
-    store.write(state())
+def test_the_audit_log_says_when_who_what(store):
     store.change(with_gate("accept99"), "alice", "gate", model="tiny", before="accept95", after="accept99")
     store.change(with_gate("-3.5"), "bob", "gate", model="tiny", before="accept99", after="-3.5")
-    entries = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    entries = store.audit()
     assert [entry["key"] for entry in entries] == ["alice", "bob"]
-    assert entries[0].items() >= {"action": "gate", "before": "accept95", "after": "accept99"}.items()
+    assert entries[0].items() >= {"action": "gate", "model": "tiny"}.items()
+    assert entries[0]["details"] == {"before": "accept95", "after": "accept99"}
     assert entries[0]["time"].endswith("+00:00")
 
 
-def test_a_change_that_cannot_be_written_is_not_in_the_audit_log(tmp_path, monkeypatch):
-    store = StateStore(tmp_path)
-    store.write(state())
-    store.change(with_gate("accept90"), "alice", "gate")
-    lines, before = (tmp_path / "audit.jsonl").read_text(), store.read()
+def test_what_is_done_beside_the_state_is_on_record_and_changes_nothing(store):
+    store.record("alice", "calibrate", model="tiny", images=7)
+    store.change(with_gate("accept99"), "bob", "gate", model="tiny")
+    first, second = store.audit()
+    assert (first["number"], first["revision"], first["action"], first["details"]) == (
+        1,
+        None,
+        "calibrate",
+        {"images": 7},
+    )
+    assert (second["number"], second["revision"]) == (2, 1)
 
+
+def test_a_change_is_made_with_its_line_of_the_audit_log_or_not_at_all(store, monkeypatch):
     def full(*_):
-        raise OSError(28, "No space left on device")
+        raise StateNotWritten("no space left")
 
-    monkeypatch.setattr("portcullis.store.state.os.fsync", full)
-    with pytest.raises(StateNotWritten, match="No space left"):
-        store.change(with_gate("accept99"), "alice", "gate")
-    monkeypatch.setattr("portcullis.store.state.replace_durably", full)
-    monkeypatch.setattr("portcullis.store.state.os.fsync", lambda _: None)
-    with pytest.raises(StateNotWritten, match="No space left"):
-        store.change(with_gate("accept99"), "alice", "gate")
-    assert (tmp_path / "audit.jsonl").read_text() == lines
-    assert store.read() == before
-    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+    with monkeypatch.context() as patch:
+        patch.setattr("portcullis.store.state._put", full)  # the line is written by then
+        with pytest.raises(StateNotWritten):
+            store.change(with_gate("accept99"), "alice", "gate")
+    assert store.audit() == []
+    assert store.read() == state()
 
 
-def test_what_was_answered_outlives_a_loss_of_power(tmp_path, monkeypatch):
-    """A name lives in its directory, which is synced after the name: both files', and that of a new audit log."""
-    synced = []
-    sync = os.fsync
+def test_of_two_changes_of_the_same_thing_one_wins_and_the_other_is_told_who_and_what(store):
+    base = store.read()
+    store.change(with_gate("accept99"), "alice", "gate", base, model="tiny")
+    with pytest.raises(
+        Conflict, match=r"gate of tiny was changed.* from accept95 to accept99 by alice, in revision 1;"
+    ):
+        store.change(with_gate("accept90"), "bob", "gate", base, model="tiny")
+    assert store.read().models["tiny"].gate == "accept99"
+    assert store.change(with_gate("accept90"), "bob", "gate", store.read(), model="tiny")[1].revision == 2
 
-    def note(descriptor):
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115
-        if path.is_dir():
-            present = (file for file in path.iterdir() if not file.name.startswith("."))
-            synced.append({file.name: file.read_bytes() for file in present})
-        sync(descriptor)
 
-    store = StateStore(tmp_path)
-    store.write(state())
-    monkeypatch.setattr(os, "fsync", note)
-    store.change(with_gate("accept99"), "alice", "gate")
-    assert b"accept99" in synced[-1]["state.json"]
-    assert b"accept99" in synced[-2]["state.twin.json"]
-    assert b"alice" in synced[0]["audit.jsonl"] and b"accept99" not in synced[0]["state.twin.json"]
+def test_changes_of_different_things_and_to_the_same_value_disturb_nobody(store):
+    base = store.read()
+    store.change(with_gate("accept99"), "alice", "gate", base, model="tiny")
+    store.change(with_gate("accept99"), "bob", "gate", base, model="tiny")
+    swapped = lambda s: s.with_model("tiny", s.models["tiny"].model_copy(update={"default": 2}))  # noqa: E731
+    _, after = store.change(swapped, "carol", "default", base, model="tiny")
+    assert (after.models["tiny"].gate, after.models["tiny"].default, after.revision) == ("accept99", 2, 2)
+
+
+def test_a_model_that_was_unloaded_is_not_brought_back_by_who_has_not_seen_it_go(store):
+    base = store.read()
+    store.change(lambda s: s.without_model("tiny"), "alice", "unload", base, model="tiny")
+    swapped = base.models["tiny"].model_copy(update={"default": 2})
+    with pytest.raises(Conflict, match="default of tiny was changed meanwhile from 1 to nothing by alice"):
+        store.change(lambda s: s.with_model("tiny", swapped), "bob", "default", base, model="tiny")
+    store.change(lambda s: s.without_model("tiny"), "bob", "unload", base, model="tiny")
+    assert store.read().revision == 1
+
+
+def test_a_database_that_went_back_is_followed_by_those_who_were_further(store):
+    for gate in ("accept90", "accept99"):
+        store.change(with_gate(gate), "alice", "gate")
+    store.write(state("accept80", revision=1))  # restored from a backup
+    store.raise_above(2, fallback=state("accept99", revision=2))
+    assert (store.read().revision, store.read().models["tiny"].gate) == (3, "accept80")
+    store.raise_above(2, fallback=state("accept99", revision=2))  # the next link that comes
+    assert store.read().revision == 3
+
+
+def test_a_database_that_is_empty_gets_the_state_that_is_known(database):
+    store = StateStore(database)
+    store.raise_above(7, fallback=state("accept99", revision=7))
+    assert (store.read().revision, store.read().models["tiny"].gate) == (8, "accept99")
 
 
 def test_the_newest_version_of_every_name_is_planned(tmp_path):
@@ -228,3 +250,40 @@ def test_versions_that_are_gone_from_the_disk_are_not_wanted_back(tmp_path):
     before = plan(tmp_path, (), "accept95", None).with_model("tiny", served)
     assert plan(tmp_path, (), "accept95", before).models["tiny"] == ServedModel(default=2, gate="accept95")
     assert "gone" not in plan(tmp_path, (), "accept95", before.with_model("gone", served)).models
+
+
+# -- the state to start with ------------------------------------------------------------------------------------------
+
+
+def settings(models, runtime, **others):
+    return Settings(models=models, runtime_directory=runtime, **others)
+
+
+def test_what_an_earlier_version_kept_in_a_file_is_taken_over_once(models, local, tmp_path):
+    earlier = plan(models, (), "accept95", None)
+    earlier = earlier.with_model("tiny", earlier.models["tiny"].model_copy(update={"gate": "accept80"}))
+    (tmp_path / "state.json").write_text("cut sho")
+    (tmp_path / "state.twin.json").write_text(json.dumps({"sha256": "…", "state": earlier.model_dump(mode="json")}))
+    store = StateStore(local)
+    assert begin(store, None, settings(models, tmp_path)).models["tiny"].gate == "accept80"
+    assert store.read().models["tiny"].gate == "accept80"
+    assert list(tmp_path.glob("state*.json")) == []
+
+
+def test_in_a_fleet_settings_speak_only_where_there_is_no_state_yet(models, local, fleet, tmp_path, caplog):
+    kept, shared = StateStore(local), StateStore(fleet)
+    first = begin(kept, shared, settings(models, tmp_path))
+    assert (first.revision, shared.read()) == (1, first)
+    shared.change(with_gate("accept80"), "alice", "gate")
+    again = begin(kept, shared, settings(models, tmp_path, gate="accept99"))
+    assert (again.models["tiny"].gate, kept.read()) == ("accept80", again)
+    assert "its database counts" in caplog.text
+
+
+def test_a_start_without_the_fleets_database_serves_what_was_known_last(models, local, cluster, tmp_path, caplog):
+    away = StateStore(Postgres(cluster.url("nobody")))
+    kept = StateStore(local)
+    assert begin(kept, away, settings(models, tmp_path)).revision == 0  # nothing was known: the settings
+    kept.write(with_gate("accept80")(kept.read()))
+    assert begin(kept, away, settings(models, tmp_path)).models["tiny"].gate == "accept80"
+    assert "starting without the fleet's database" in caplog.text

@@ -23,11 +23,11 @@ def in_tmp(tmp_path, monkeypatch):
 
 
 def test_fit_trains_and_saves_the_config_with_its_overrides(in_tmp, capsys):
-    assert main(["fit", *TINY, "--weight-decay", "3e-3", "--no-fractional-regulariser", "--weight-averaging", "0.5",
+    assert main(["fit", *TINY, "--weight-decay", "3e-3", "--mixing", "none", "--weight-averaging", "0.5",
                  "--progressive-resizing", "0.5:6", "--outside", "constant shuffled"]) == 0  # fmt: skip
     config = open_run(in_tmp / "runs" / "digits").config
     assert config.weight_decay == 3e-3 and config.weight_averaging == 0.5 and config.outside == ("constant", "shuffled")
-    assert config.progressive_resizing == ((0.5, 6),) and not config.fractional_regulariser
+    assert config.progressive_resizing == ((0.5, 6),) and not config.is_fractional
     assert "next: portcullis-train calibrate runs/digits" in capsys.readouterr().out
 
 

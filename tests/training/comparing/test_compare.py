@@ -14,7 +14,7 @@ from portcullis_training.recipes import RECIPES
 BASE = RECIPES["digits"].model_copy(
     update={
         "name": "tiny-twins",
-        "fractional_regulariser": False,
+        "mixing": "none",
         "epochs": 2,
         "outside": ("noise:uniform",),
         "num_workers": 0,
@@ -25,13 +25,35 @@ BASE = RECIPES["digits"].model_copy(
 def test_twins_differ_in_nothing_but_method_regulariser_seed_and_name() -> None:
     config = twin_config(BASE, parse_variant("dismax+fractional"), 3)
     changed = {name for name, value in config if value != getattr(BASE, name)}
-    assert changed == {"name", "fractional_regulariser", "seed"}
-    assert (config.method, config.fractional_regulariser, config.seed) == ("dismax", True, 3)
+    assert changed == {"name", "mixing", "seed"}
+    assert (config.method, config.mixing, config.seed) == ("dismax", "fractional", 3)
 
 
 def test_an_unknown_variant_is_refused() -> None:
-    with pytest.raises(ConfigError, match="dismax, isomaxplus, softmax"):
+    with pytest.raises(ConfigError, match="dismax, duq, godin"):
+        parse_variant("dismaxx+fractional")
+    with pytest.raises(ConfigError, match=r"\+fractional, \+cutmix or nothing, got \+fraction"):
         parse_variant("dismax+fraction")
+    with pytest.raises(ConfigError, match=r"method\[\+mixing\]\[×M\]"):
+        parse_variant("dismax×")
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "mixing", "members", "title"),
+    [
+        ("isomax", "isomax", "none", 1, "IsoMax"),
+        ("isomaxplus+cutmix", "isomaxplus", "cutmix", 1, "IsoMax+, CutMix"),
+        ("softmax×5", "softmax", "none", 5, "SoftMax ×5"),
+        ("dismax+fractionalx12", "dismax", "fractional", 12, "DisMax† ×12"),
+    ],
+)
+def test_a_variant_is_a_method_a_mixing_and_members(
+    name: str, method: str, mixing: str, members: int, title: str
+) -> None:
+    variant = parse_variant(name)
+    assert (variant.method, variant.mixing, variant.members) == (method, mixing, members)
+    assert variant.title == title
+    assert parse_variant(variant.name) == variant
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_cutout_paints_the_mean_colour_into_every_image():
 
 def test_two_processes_see_the_images_that_one_would():
     fields = {"augmentation": "reflect-crop-flip", "alternating_flips": True, "cutout_pixels": 3}
-    fields |= {"fractional_regulariser": False}  # with it each takes a part of both halves: test_objective.py
+    fields |= {"mixing": "none"}  # with it each takes a part of both halves: test_objective.py
     parts = [
         list(batches(rank, count, **fields).of_epoch(1, 2, torch.Generator().manual_seed(5)))
         for rank, count in ((0, 1), (0, 2), (1, 2))

@@ -4,19 +4,22 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from portcullis_training import data
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting import checkpoint
 from portcullis_training.fitting.distributed import Process, choose_device
 from portcullis_training.fitting.fit import Fitting, fit
+from portcullis_training.methods import duq
 from portcullis_training.recipes import RECIPES, RunConfig, make_config
 from portcullis_training.runs.directory import Run, create_run, open_run
 
 CONFIG = RECIPES["digits"].model_copy(
-    update={"epochs": 4, "batch_size": 64, "weight_averaging": 0.9, "device": "cpu", "fractional_regulariser": False}
+    update={"epochs": 4, "batch_size": 64, "weight_averaging": 0.9, "device": "cpu", "mixing": "none"}
 )
 
 
@@ -60,13 +63,41 @@ def test_two_processes_give_the_figures_of_one(tmp_path, two_processes):
 @pytest.mark.slow
 def test_two_processes_give_the_figures_of_one_with_the_fractional_regulariser(tmp_path):
     """The first step's loss, from the same weights: before batch norm has made any difference but its own."""
-    config = CONFIG.model_copy(update={"fractional_regulariser": True, "epochs": 1, "weight_averaging": None})
+    config = CONFIG.model_copy(update={"mixing": "fractional", "epochs": 1, "weight_averaging": None})
     alone = fit(create_run(tmp_path / "one", config), show_progress=False)
     run = create_run(tmp_path / "two", config)
     assert torchrun("fit", "--resume", str(run.directory)).returncode == 0
     together = json.loads(run.history_path.read_text())
     assert round(together[0]["images_per_second"] * together[0]["seconds"]) == 15 * 64
     assert together[0]["loss"] == pytest.approx(alone[0]["loss"], rel=0.1)
+
+
+def trained_by_two(directory: Path, method: str) -> Run:
+    fields = {"method": method, "backbone": "small:4-8-16", "epochs": 1, "weight_averaging": None}
+    run = create_run(directory, CONFIG.model_copy(update=fields))
+    result = torchrun("fit", "--resume", str(run.directory))
+    assert result.returncode == 0, result.stderr
+    return run
+
+
+@pytest.mark.slow
+def test_the_centroids_of_duq_follow_the_images_of_both_processes(tmp_path):
+    """Gradients of gradients work there too."""
+    counts = checkpoint.load_classifier(trained_by_two(tmp_path, "duq")).head.counts
+    kept = duq.MOMENTUM**15  # after 15 steps of 64 images
+    assert counts.sum().item() == pytest.approx(10 * duq.FIRST_COUNT * kept + 64 * (1 - kept), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_precision_of_sngp_is_that_of_the_images_of_both_processes(tmp_path):
+    run = trained_by_two(tmp_path, "sngp")
+    classifier = checkpoint.load_classifier(run)
+    train = data.load(run.config.data, run.config).train
+    with torch.inference_mode():
+        features = classifier.features(data.to_float(torch.from_numpy(data.as_array(train))))
+        phi = classifier.head.random_features(features).double()
+        expected = torch.linalg.inv(torch.eye(phi.shape[1], dtype=torch.float64) + phi.T @ phi)
+    torch.testing.assert_close(classifier.head.covariance.double(), expected, rtol=0, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -86,11 +117,11 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused():
     cpu = torch.device("cpu")
     with pytest.raises(ConfigError, match="batch_size 64 cannot be shared equally by 3"):
         Process(0, 3, cpu).batch_size(RunConfig(), 1000)
-    halves = RunConfig(batch_size=6, fractional_regulariser=True)
+    halves = RunConfig(batch_size=6, mixing="fractional")
     with pytest.raises(ConfigError, match="of both halves by 2 processes; expected a multiple of 4"):
         Process(0, 2, cpu).batch_size(halves, 1000)
     assert Process(0, 1, cpu).batch_size(halves, 1000) == 6 and Process(0, 1, cpu).batch_size(halves, 5) == 5
-    assert Process(0, 2, cpu).batch_size(RunConfig(fractional_regulariser=True), 30) == 28
+    assert Process(0, 2, cpu).batch_size(RunConfig(mixing="fractional"), 30) == 28
 
 
 def test_a_gpu_is_taken_where_there_is_one_and_missed_where_it_was_asked_for(monkeypatch):

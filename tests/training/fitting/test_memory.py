@@ -36,7 +36,7 @@ def material(num_images: int = 10):
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(num_images, 3, 2, 2, dtype=torch.float64, generator=generator)
     labels = torch.randint(0, 3, (num_images,), generator=generator)
-    return material_of(images, labels, 3, fractional_regulariser=False)
+    return material_of(images, labels, 3, "none", torch.Generator())
 
 
 def step_of(classifier: nn.Module, process: Process = ALONE) -> TrainingStep:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from portcullis_training import methods
 from portcullis_training.fitting.distributed import Process
-from portcullis_training.fitting.objective import Objective, in_parts, material_of, objective
+from portcullis_training.fitting.objective import Objective, compound_material, in_parts, material_of, objective
 from portcullis_training.mixing.fractional import compound_images, compound_targets
 
 ENTROPIC_SCALE = {"dismax": 10.0, "isomaxplus": 10.0, "softmax": 1.0}
@@ -34,7 +34,7 @@ class CountingClassifier(nn.Module):
 
 def objective_of(name: str, classifier: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> Objective:
     """With the regulariser, in one process and one part."""
-    return objective(methods.find(name), classifier, material_of(images, labels, 4, fractional_regulariser=True))
+    return objective(methods.find(name), classifier, compound_material(images, labels, 4))
 
 
 def batch(num_images: int) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,7 @@ def test_the_regularised_loss_equals_an_independent_derivation(name: str, num_im
 def test_without_the_regulariser_the_objective_is_the_loss_of_all_images(name: str) -> None:
     images, labels = batch(6)
     classifier = CountingClassifier(name)
-    got = objective(methods.find(name), classifier, material_of(images, labels, 4, fractional_regulariser=False))
+    got = objective(methods.find(name), classifier, material_of(images, labels, 4, "none", torch.Generator()))
     torch.testing.assert_close(got.loss, methods.find(name).loss(classifier.layers(images), labels))
     assert got.num_counted == 6
 
@@ -157,7 +157,7 @@ def test_the_losses_and_gradients_of_the_parts_add_up_to_those_of_the_batch(
     num_parts: int, is_fractional: bool
 ) -> None:
     images, labels = batch(11)
-    material = material_of(images, labels, 4, fractional_regulariser=is_fractional)
+    material = material_of(images, labels, 4, "fractional" if is_fractional else "none", torch.Generator())
     whole, in_pieces = CountingClassifier("dismax"), CountingClassifier("dismax")
     expected = objective(methods.find("dismax"), whole, material)
     expected.loss.backward()
@@ -174,18 +174,14 @@ def test_the_losses_and_gradients_of_the_parts_add_up_to_those_of_the_batch(
 @pytest.mark.parametrize(("batch_size", "num_processes"), [(8, 2), (4, 2), (24, 3), (32, 4)])
 def test_several_processes_compound_what_one_would(batch_size: int, num_processes: int) -> None:
     images, labels = batch(batch_size)
-    alone = material_of(images, labels, 4, fractional_regulariser=True)
+    alone = compound_material(images, labels, 4)
     shares = [
-        Process(rank, num_processes, torch.device("cpu")).share(batch_size, fractional_regulariser=True)
+        Process(rank, num_processes, torch.device("cpu")).share(batch_size, is_fractional=True)
         for rank in range(num_processes)
     ]
     together = [
-        material_of(
-            images[share.positions], labels[share.positions], 4,
-            fractional_regulariser=True, num_context=share.num_context,
-        )
-        for share in shares
-    ]  # fmt: skip
+        compound_material(images[share.positions], labels[share.positions], 4, share.num_context) for share in shares
+    ]
     num_whole = batch_size // 2
     assert torch.equal(torch.cat([part.labels for part in together]), alone.labels)
     assert torch.equal(torch.cat([part.targets for part in together]), alone.targets)

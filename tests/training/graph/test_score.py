@@ -23,6 +23,7 @@ NEW = Reading(
     torch.from_numpy(RANDOM.normal(size=(50, NUM_CLASSES)).astype(np.float32)),
     torch.from_numpy(3 * RANDOM.normal(size=(50, NUM_FEATURES)).astype(np.float32)),
     torch.from_numpy(3 * RANDOM.normal(size=(50, NUM_MIDDLE)).astype(np.float32)),
+    torch.zeros(50, 0),
 )
 
 

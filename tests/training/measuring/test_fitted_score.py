@@ -77,7 +77,7 @@ def reads(name: str, images: ImageSet) -> Readings:
     pixels = images.images.astype(np.float32) / 255
     colours = pixels.mean(axis=(1, 2))
     texture = np.stack([pixels.std(axis=(1, 2)).mean(axis=1), np.abs(np.diff(pixels, axis=1)).mean(axis=(1, 2, 3))], 1)
-    return Readings(10 * colours, colours, texture)
+    return Readings(10 * colours, colours, texture, colours[:, :0])
 
 
 def plain_images(num: int, seed: int) -> ArrayImages:

@@ -11,7 +11,7 @@ from portcullis_training.measuring.readings import Readings
 from portcullis_training.methods.formulas.scores import mmles
 
 LOGITS = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-READINGS = Readings(LOGITS, LOGITS, LOGITS)
+READINGS = Readings(LOGITS, LOGITS, LOGITS, LOGITS[:, :0])
 
 
 def test_probabilities_use_the_temperature_and_the_shipped_score_its_own() -> None:

@@ -77,7 +77,9 @@ def _watch(network: nn.Module, image: Tensor) -> list[_Seen]:
 
         return note
 
-    handles = [module.register_forward_hook(watched(path)) for path, module in network.named_modules()]
+    # What computes weights from others gives no maps, though a convolution's weights have the shape of some.
+    modules = [one for one in network.named_modules() if "parametrizations" not in one[0].split(".")]
+    handles = [module.register_forward_hook(watched(path)) for path, module in modules]
     was_training = network.training
     try:
         network.eval()(image)

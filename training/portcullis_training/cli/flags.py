@@ -8,7 +8,7 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -108,8 +108,12 @@ def _add_field(group: Any, name: str, field: FieldInfo) -> None:
 
 
 def _parsed(name: str, text: Any) -> Any:
-    """The words of a flag as pydantic expects them: lists by commas, pairs by colons, `none` for nothing."""
-    if isinstance(text, str) and text.lower() == "none":
+    """The words of a flag as pydantic expects them: lists by commas, pairs by colons, `none` for nothing.
+
+    Where a field cannot be empty, `none` is a word like any other: --mixing none.
+    """
+    may_be_empty = type(None) in get_args(RunConfig.model_fields[name].annotation)
+    if isinstance(text, str) and text.lower() == "none" and may_be_empty:
         return None
     if name == "progressive_resizing":
         return tuple(tuple(pair.split(":")) for pair in text.split(","))

@@ -55,6 +55,13 @@ examples (each resumes where it stopped when given again):
   portcullis-train compare --recipe cifar10-resnet9 --epochs 6 --seeds 0,1,2 --output docs/results/short
   portcullis-train compare --recipe cifar10-resnet9 --budgets 4,8,16 --seeds 0 \\
       --variants dismax,dismax+fractional --output docs/results/budgets
+  portcullis-train compare --recipe cifar10-resnet9 --epochs 12 --table paper --near cifar100 --far tinyimagenet \\
+      --very-far svhn --output docs/results/paper
+"""
+
+FIGURES_EXAMPLES = """\
+example:
+  portcullis-train {command} runs/softmax runs/isomaxplus runs/dismax --output docs/results/figures
 """
 
 ABLATE_EXAMPLES = """\
@@ -129,6 +136,7 @@ def build(functions: Commands) -> Parser:
     _add_pictures(answers)
     _add_ablate(add("ablate", "tabulate what every part of the score of calibrated runs is worth", ABLATE_EXAMPLES))
     _add_compare(add("compare", "train twins that differ in their method alone, and tabulate them", COMPARE_EXAMPLES))
+    _add_figures(add("figures", "draw loss landscapes, mean logits and a compound image of runs", FIGURES_EXAMPLES))
     _add_pack(add("pack", "write the images of a data spec as one npz file", PACK_EXAMPLES))
     recipes = add("recipes", "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")
     recipes.add_argument("name", nargs="?", help="show every field of this recipe")
@@ -153,6 +161,18 @@ def _add_models(command: Parser) -> None:
         type=Path,
         metavar="DIR",
         help="pictures, or a folder a kind, to ship in the bundle for the console",
+    )
+
+
+def _add_figures(command: Parser) -> None:
+    command.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="calibrated runs, to stand side by side")
+    command.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the figures go")
+    command.add_argument(
+        "--places",
+        type=_count,
+        default=21,
+        metavar="N",
+        help="of the landscape, along each side: N x N losses of 500 training images a run (default: %(default)s)",
     )
 
 
@@ -223,10 +243,23 @@ def _add_compare(command: Parser) -> None:
     add_run_flags(command)
     command.add_argument(
         "--variants",
-        default="softmax,isomaxplus,dismax,dismax+fractional",
         metavar="LIST",
-        help="methods by commas; +fractional adds the fractional regulariser (default: %(default)s)",
+        help="by commas, each method[+fractional|+cutmix][×M] (default: softmax,isomaxplus,dismax,dismax+fractional; "
+        "with --table all that the paper has)",
     )
+    command.add_argument(
+        "--table",
+        choices=("paper", "ablation"),
+        help="the paper's table, or its ablation by score, on this data; the same command given several times at once "
+        "shares the cells",
+    )
+    for tier in ("near", "far", "very-far"):
+        command.add_argument(
+            f"--{tier}",
+            metavar="SPECS",
+            help=f"of a table: the {tier.replace('-', ' ')} out-of-distribution sets, by spaces "
+            "(default: of --outside the first is near, the last very far)",
+        )
     command.add_argument("--seeds", default="0,1,2", metavar="LIST", help="seeds by commas (default: %(default)s)")
     command.add_argument(
         "--budgets",

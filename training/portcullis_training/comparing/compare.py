@@ -4,6 +4,8 @@ Every twin is an ordinary run, trained and measured by the same stages as any ot
 again. The result is one JSON file, one Markdown page and its plots.
 """
 
+import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +13,24 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from portcullis_training import methods
+from portcullis_training.comparing.cells import place, spread
+from portcullis_training.data import outside_specs
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.provenance import current_commit, library_versions, portable_config
 from portcullis_training.fitting import checkpoint
+from portcullis_training.fitting.members import member_seeds
 from portcullis_training.fitting.staged import is_trained, train
 from portcullis_training.measuring.calibration import calibrate, load_calibration
 from portcullis_training.measuring.evaluation import Evaluation, evaluate, load_evaluation
 from portcullis_training.measuring.posthoc import evaluate_posthoc
 from portcullis_training.measuring.trained import Trained, open_trained
-from portcullis_training.recipes import RunConfig
+from portcullis_training.recipes import RunConfig, variant_name
 from portcullis_training.runs import atomic
 from portcullis_training.runs.directory import Run, create_run
+from portcullis_training.runs.exclusive import alone
 
-FRACTIONAL = "+fractional"
+VARIANT = re.compile(r"(?P<method>[a-z_0-9]+?)(\+(?P<mixing>[a-z]+))?([×x](?P<members>[1-9][0-9]?))?")
+MIXING_TITLES = {"none": "", "fractional": "†", "cutmix": ", CutMix"}
 RESULTS_FILE = "results.json"
 
 Say = Callable[[str], None]
@@ -31,20 +38,22 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with or without the fractional regulariser: `dismax+fractional` is the paper's DisMax†."""
+    """A method, how images are mixed, and how many networks: `dismax+fractional` is the paper's DisMax†."""
 
     method: str
-    fractional_regulariser: bool
+    mixing: str = "none"
+    members: int = 1
 
     @property
     def name(self) -> str:
         """As it is asked for."""
-        return self.method + (FRACTIONAL if self.fractional_regulariser else "")
+        return variant_name(self.method, self.mixing, self.members)
 
     @property
     def title(self) -> str:
         """As tables print it."""
-        return methods.find(self.method).title + ("†" if self.fractional_regulariser else "")
+        members = f" ×{self.members}" if self.members > 1 else ""
+        return methods.find(self.method).title + MIXING_TITLES[self.mixing] + members
 
 
 class Twin(BaseModel):
@@ -75,10 +84,15 @@ class Comparison(BaseModel):
 
 
 def parse_variant(name: str) -> Variant:
-    """`dismax`, `softmax+fractional` …; an unknown method is refused with those that exist."""
-    method = name.removesuffix(FRACTIONAL)
-    methods.find(method)
-    return Variant(method, name.endswith(FRACTIONAL))
+    """`dismax`, `softmax+fractional`, `softmax×5` …; what is unknown is refused with what exists."""
+    found = VARIANT.fullmatch(name)
+    if found is None:
+        raise ConfigError(f"expected method[+mixing][×M], such as softmax+cutmix×5, got {name!r}")
+    mixing = found["mixing"] or "none"
+    if mixing not in MIXING_TITLES:
+        raise ConfigError(f"{name}: expected +fractional, +cutmix or nothing, got +{mixing}")
+    methods.find(found["method"])
+    return Variant(found["method"], mixing, int(found["members"] or 1))
 
 
 def parse_numbers(text: str, meaning: str, example: str) -> list[int]:
@@ -103,56 +117,85 @@ def compare(
 
 
 def train_twins(
-    base: RunConfig, variants: Sequence[Variant], seeds: Sequence[int], runs: Path, say: Say
+    base: RunConfig,
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    runs: Path,
+    say: Say,
+    tell: Callable[[Comparison], None] = lambda comparison: None,
 ) -> tuple[Comparison, dict[str, Run]]:
-    """Every variant with every seed, trained and measured, and the run of each method's first seed by its title."""
+    """Every variant with every seed, trained and measured, and the run of each method's first seed by its title.
+
+    `tell` is given what there is after each of them, so that an early end loses nothing.
+    """
     if not variants or not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"expected variants and different seeds, got {[v.name for v in variants]} and {list(seeds)}")
-    runs_of_first_seed: dict[str, Run] = {}
-    twins = []
-    for seed in seeds:  # seed by seed: after the first one there is a table already
-        for variant in variants:
-            run = create_run(runs, twin_config(base, variant, seed))
-            say(f"{run.config.name}: {variant.title}, seed {seed}")
-            twins.append(_measure(run, variant, seed))
-            runs_of_first_seed.setdefault(variant.title, run)
-    comparison = Comparison(
+    outside_specs(base.outside)  # refused now, not after hours
+    # Seed by seed: after the first one there is a table already.
+    cells = {
+        (variant, seed): create_run(runs, twin_config(base, variant, seed)) for seed in seeds for variant in variants
+    }
+    twins: dict[tuple[Variant, int], Twin] = {}
+    for variant, seed in spread(list(cells.items())):
+        run = cells[variant, seed]
+        say(f"{run.config.name}: {variant.title}, seed {seed}")
+        twins[variant, seed] = _measure(run, base, variant)
+        tell(_comparison(base, seeds, [twins[cell] for cell in cells if cell in twins]))
+    runs_of_first_seed = {variant.title: cells[variant, seeds[0]] for variant in variants}
+    return _comparison(base, seeds, [twins[cell] for cell in cells]), runs_of_first_seed
+
+
+def _comparison(base: RunConfig, seeds: Sequence[int], twins: Sequence[Twin]) -> Comparison:
+    return Comparison(
         config=portable_config(base),
         seeds=tuple(seeds),
         commit=current_commit(Path(__file__).parent),
         libraries=library_versions(),
         twins=tuple(twins),
     )
-    return comparison, runs_of_first_seed
 
 
 def twin_config(base: RunConfig, variant: Variant, seed: int) -> RunConfig:
-    """The same run but for its method, regulariser and seed."""
+    """The same run but for its method, mixing, members and seed."""
     return base.model_copy(
         update={
-            "name": f"{base.name}-{variant.name.replace('+', '-')}-seed{seed}",
+            "name": f"{base.name}-{variant.name.replace('+', '-').replace('×', '-x')}-seed{seed}",
             "method": variant.method,
-            "fractional_regulariser": variant.fractional_regulariser,
+            "mixing": variant.mixing,
+            "members": variant.members,
             "seed": seed,
         }
     )
 
 
-def _measure(run: Run, variant: Variant, seed: int) -> Twin:
+def _measure(run: Run, base: RunConfig, variant: Variant) -> Twin:
     if not is_trained(run):
-        train(run)
+        train(run, members=_shared_members(run, base, variant))
     trained = open_trained(run)
     evaluation = _evaluated(trained)
-    if variant.method == "softmax":
+    if variant.method == "softmax" and variant.members == 1:
         evaluation = _with_posthoc(evaluation, trained)
     return Twin(
         variant=variant.name,
         title=variant.title,
-        seed=seed,
+        seed=run.config.seed,
         temperature=load_calibration(trained).temperature,
         fit_seconds=sum(row["seconds"] for row in checkpoint.load(run.checkpoint_path).history),
         evaluation=evaluation,
     )
+
+
+def _shared_members(run: Run, base: RunConfig, variant: Variant) -> list[Run]:
+    """Of an ensemble: the twins of its members' seeds, trained, where all have one split; else it has its own."""
+    if variant.members == 1 or base.split_seed is None:
+        return []
+    single = dataclasses.replace(variant, members=1)
+    members = [create_run(run.directory.parent, twin_config(base, single, seed)) for seed in member_seeds(run.config)]
+    for member in members:
+        with alone(place(member)):  # another process may be training it as a cell of its own
+            if not is_trained(member):
+                train(member)
+    return members
 
 
 def _evaluated(trained: Trained) -> Evaluation:

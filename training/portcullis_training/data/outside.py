@@ -12,6 +12,7 @@ from portcullis.bundle.manifest import ImageSpec
 from portcullis.bundle.preprocess import Pixels, fit
 from portcullis_training.data.folder import read_strangers
 from portcullis_training.data.image_set import ArrayImages, ImageSet, as_array
+from portcullis_training.data.laid_out import folder_of
 from portcullis_training.data.specs import read_arrays, to_spec
 from portcullis_training.data.splits import Splits
 from portcullis_training.data.strangers import shuffle_patches
@@ -35,6 +36,7 @@ def outside_specs(specs: Sequence[str]) -> dict[str, str]:
             raise DataError(f"two outside sets are called {name!r}; rename one of the files or folders")
         if kind in FILE_KINDS and (missing := [path for path in location.split(",") if not Path(path).exists()]):
             raise DataError(f"outside set {spec}: {missing[0] or 'a path'} is not there")
+        folder_of(spec, is_outside=True)
         named[name] = spec
     return named
 
@@ -57,8 +59,9 @@ def load_outside(spec: str, config: RunConfig, splits: Splits) -> ImageSet:
     kind, _, location = spec.partition(":")
     if kind == "noise":
         raise DataError(f"unknown outside set {spec!r}; expected one of {', '.join(MAKERS)}, or a data spec")
-    if kind == "folder" and location:
-        return read_strangers(location, splits.image_spec, config)
+    folder = location if kind == "folder" else folder_of(spec, is_outside=True)
+    if folder:
+        return read_strangers(folder, splits.image_spec, config)
     source = read_arrays(spec)
     return to_spec(source.train if source.test is None else source.test, splits.image_spec)
 

@@ -13,19 +13,21 @@ from portcullis.bundle.preprocess import prepare
 from portcullis_training.data.array_files import read_digits, read_idx, read_npz
 from portcullis_training.data.folder import read_folder
 from portcullis_training.data.image_set import ArrayImages
+from portcullis_training.data.laid_out import LAYOUTS, folder_of
 from portcullis_training.data.named import NAMED, read_named
 from portcullis_training.data.sources import ArraySource, Source
 from portcullis_training.errors import DataError
 from portcullis_training.recipes import RunConfig
 
-KINDS = ("digits", *NAMED, "folder:PATH", "idx:PATH", "npz:TRAIN.npz[,TEST.npz]", "grey:SPEC of arrays")
+KINDS = ("digits", *NAMED, "tinyimagenet", "folder:PATH", "idx:PATH", "npz:TRAIN.npz[,TEST.npz]", "grey:SPEC of arrays")
 
 
 def read_source(spec: str, config: RunConfig) -> Source:
     """The images that a spec names, in the geometry that the config asks for."""
     kind, _, location = spec.partition(":")
-    if kind == "folder" and location:
-        return read_folder(location, config)
+    folder = location if kind == "folder" else folder_of(spec, is_outside=False)
+    if folder:
+        return read_folder(folder, config)
     source = read_arrays(spec)
     if config.image_size is None:
         return source
@@ -72,6 +74,6 @@ def _grey(images: ArrayImages) -> ArrayImages:
 
 
 def _unknown(spec: str) -> str:
-    nearest = difflib.get_close_matches(spec, ["digits", *NAMED], n=1)
+    nearest = difflib.get_close_matches(spec, ["digits", *NAMED, *LAYOUTS], n=1)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
     return f"unknown data spec {spec!r}; expected one of {', '.join(KINDS)}{hint}"

@@ -61,6 +61,8 @@ def export(run: Run, models: Path, examples: Path | None = None, name: str | Non
     folders, one a kind, for people who try the model.
     """
     trained = open_trained(run)
+    if trained.method.export_refusal is not None:
+        raise ConfigError(f"{trained.method.name} cannot be exported: {trained.method.export_refusal}")
     calibration = load_calibration(trained)
     measured = Measured(calibration, load_score(trained, calibration), load_evaluation(trained))
     written = write_measured(trained, measured, models, name=name, examples=examples)
@@ -147,9 +149,9 @@ def make_manifest(
         labels=trained.splits.class_names,
         image=trained.splits.image_spec,
         method=MethodInfo(
-            name=config.method,
+            name=config.variant.replace("+fractional", ""),  # which has a field of its own
             backbone=config.backbone,
-            fractional_regulariser=config.fractional_regulariser,
+            fractional_regulariser=config.is_fractional,
             score=trained.method.score_name,
             score_temperature=calibration.score_temperature,
         ),

@@ -39,7 +39,7 @@ def reliability_diagram(probabilities: Array, labels: Indices, title: str) -> by
     upper.legend(loc="upper left", frameon=False)
     lower.bar(centres, bins.num_images / bins.num_images.sum(), width=0.9 / NUM_BINS, color="#9db4c0")
     lower.set(xlabel="probability of the answered class", ylabel="share", xlim=(0, 1))
-    return _png(figure)
+    return png(figure)
 
 
 def score_histograms(
@@ -56,7 +56,7 @@ def score_histograms(
         axes.axvline(threshold, color="black", linewidth=1, linestyle=":", label="accept95")
     axes.set(xlabel=xlabel, ylabel="density", title=title)
     axes.legend(frameon=False)
-    return _png(figure)
+    return png(figure)
 
 
 def risk_coverage_curves(curves: Mapping[str, RiskCoverage], title: str) -> bytes:
@@ -70,7 +70,7 @@ def risk_coverage_curves(curves: Mapping[str, RiskCoverage], title: str) -> byte
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
-    return _png(figure)
+    return png(figure)
 
 
 def confusion_matrix(counts: Indices, class_names: Sequence[str], title: str) -> bytes:
@@ -89,7 +89,7 @@ def confusion_matrix(counts: Indices, class_names: Sequence[str], title: str) ->
             colour = "white" if shares[row, column] > 0.5 else "black"
             axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=6, color=colour)
     axes.set(xlabel="answered", ylabel="class of the image", title=title)
-    return _png(figure)
+    return png(figure)
 
 
 def panels_against_epochs(epochs: Sequence[int], panels: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
@@ -107,7 +107,7 @@ def panels_against_epochs(epochs: Sequence[int], panels: Mapping[str, Mapping[st
         axes.set_axis_off()
     figure.axes[0].legend(frameon=False)
     figure.supxlabel("epochs", fontsize=9)
-    return _png(figure)
+    return png(figure)
 
 
 def dots_by_row(panels: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str], xlabel: str) -> bytes:
@@ -125,7 +125,7 @@ def dots_by_row(panels: Mapping[str, Mapping[str, Sequence[float]]], names: Sequ
         axes.set_title(title, fontsize=9)
     grid[0].legend(frameon=False, fontsize=8)
     grid[-1].set_xlabel(xlabel)
-    return _png(figure)
+    return png(figure)
 
 
 def _edges(inside: Array, outside: Mapping[str, Array]) -> list[float]:
@@ -141,7 +141,8 @@ def _figure(num_rows: int, heights: tuple[int, ...] = (1,)) -> tuple[Figure, lis
     return figure, list(axes[:, 0])
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """A figure as a file, with nothing in it about this machine."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", metadata={"Software": None})
     return stream.getvalue()

@@ -17,6 +17,7 @@ RISK_COVERAGE_FILE = "plots/risk_coverage.png"
 
 TITLES = {
     "mmles": "MMLES", "max_probability": "MPS", "max_logit": "MDS", "negative_entropy": "negative entropy",
+    "max_cosine": "largest cosine", "max_h": "largest h",
     "energy": "Energy, post-hoc", "posthoc_max_logit": "MaxLogit, post-hoc", "knn": "KNN, post-hoc",
     FITTED: "fitted score", "norm_gap": "norm × gap", "features": "Mahalanobis, features",
     "middle": "Mahalanobis, middle block", "neighbours": "neighbours",

@@ -35,7 +35,7 @@ class TrainingBatches:
         self._refuse_what_does_not_fit()
         self._mean = statistics.mean
         self.batch_size = process.batch_size(config, len(self._images))
-        self.share = process.share(self.batch_size, fractional_regulariser=config.fractional_regulariser)
+        self.share = process.share(self.batch_size, is_fractional=config.is_fractional)
         self.num_steps = len(self._images) // self.batch_size
         self._is_mirrored_first = np.random.default_rng([config.seed, 0, 1]).random(len(self._images)) < 0.5
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from portcullis_training.backbones.features import Backbone, start_as_identity
 from portcullis_training.data.statistics import ChannelStatistics
+from portcullis_training.methods.formulas.answers import answer_of
 from portcullis_training.methods.formulas.centring import CentredHead
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Reading(NamedTuple):
     logits: Tensor  # (B, C)
     features: Tensor  # (B, d)
     middle: Tensor  # (B, m), spatial means of a block in the middle of the backbone
+    beside: Tensor  # (B, k), what the head shows beside its logits; k is 0 for most methods
 
 
 class Classifier(nn.Module):
@@ -53,7 +55,8 @@ class Classifier(nn.Module):
     def read(self, images: Tensor) -> Reading:
         """Logits, features and the spatial means of the backbone's middle block, in one pass and in float32."""
         features, middle = self.backbone.features_and_middle((images - self.mean) / self.std)
-        return Reading(self._logits(features.float()), features.float(), middle.float())
+        logits, beside = answer_of(self.head, features.float())
+        return Reading(logits, features.float(), middle.float(), beside)
 
     def _logits(self, features: Tensor) -> Tensor:
         logits: Tensor = self.head(features)
@@ -64,11 +67,17 @@ def build_classifier(config: RunConfig, num_classes: int, statistics: ChannelSta
     """A fresh classifier for a run: its backbone, and the head of its method in place of the last layer."""
     # Imported here so that a classifier can be defined, and loaded, without the method and backbone registries.
     from portcullis_training import backbones, methods
+    from portcullis_training.fitting.ensemble import together
 
+    if config.members > 1:
+        single = config.model_copy(update={"members": 1})
+        return together([build_classifier(single, num_classes, statistics) for _ in range(config.members)])
     backbone = backbones.build(config.backbone, pretrained_weights=config.pretrained_weights)
     if config.initialisation == "identity":
         start_as_identity(backbone)
-    head = methods.find(config.method).make_head(backbone.num_features, num_classes)
+    method = methods.find(config.method)
+    method.change_backbone(backbone)
+    head = method.make_head(backbone.num_features, num_classes)
     if config.frozen:
         head = CentredHead(head, backbone.num_features)
     return Classifier(backbone, head, statistics.mean, statistics.std)

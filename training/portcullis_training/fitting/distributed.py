@@ -45,10 +45,10 @@ class Process:
         """The one that reports and writes."""
         return self.rank == 0
 
-    def share(self, batch_size: int, *, fractional_regulariser: bool = False) -> Share:
+    def share(self, batch_size: int, *, is_fractional: bool = False) -> Share:
         """This process's part of every batch; with the regulariser, of both of its halves."""
         part = batch_size // self.count
-        if not fractional_regulariser or self.count == 1:
+        if not is_fractional or self.count == 1:
             return Share(np.arange(self.rank * part, (self.rank + 1) * part))
         half, part = batch_size // 2, part // 2
         own = np.arange(self.rank * part, (self.rank + 1) * part)
@@ -57,7 +57,7 @@ class Process:
 
     def batch_size(self, config: RunConfig, num_images: int) -> int:
         """Images in a step of all processes: as the config says, or what there is, in equal parts."""
-        unit = self.count * (2 if config.fractional_regulariser and self.count > 1 else 1)
+        unit = self.count * (2 if config.is_fractional and self.count > 1 else 1)
         if config.batch_size % unit:
             halves = " of both halves" if unit > self.count else ""
             raise ConfigError(
@@ -75,6 +75,12 @@ class Process:
         summed = values.clone()
         distributed.all_reduce(summed)
         return summed
+
+    def agree(self, network: nn.Module) -> None:
+        """Give all processes the buffers of the main one, which are saved: after a step each has batch-norm statistics
+        of its own images."""
+        for buffer in network.buffers() if self.count > 1 else ():
+            distributed.broadcast(buffer, 0)
 
     def gather(self, value: Tensor) -> list[Tensor]:
         """The value of every process, by rank."""

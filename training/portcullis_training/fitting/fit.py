@@ -20,9 +20,14 @@ from portcullis_training.fitting.classifier import Classifier, build_classifier
 from portcullis_training.fitting.determinism import deterministic_algorithms
 from portcullis_training.fitting.distributed import Process, training_process
 from portcullis_training.fitting.interrupt import InterruptRequest
+from portcullis_training.fitting.last_pass import last_pass
 from portcullis_training.fitting.memory import Portions
 from portcullis_training.fitting.objective import material_of
-from portcullis_training.fitting.preparation import make_optimizer, prepare_backbone
+from portcullis_training.fitting.preparation import (
+    make_optimizer,
+    prepare_backbone,
+    refuse_what_the_method_cannot,
+)
 from portcullis_training.fitting.pretraining import normalisation
 from portcullis_training.fitting.progress import NoProgress, Progress
 from portcullis_training.fitting.resuming import restore, state_of
@@ -85,6 +90,8 @@ class Fitting:
         """`kept_precision` is what an earlier part of the run was trained in; by default it is chosen now."""
         config = run.config
         self.run, self.config, self.process, self.splits = run, config, process, splits
+        self.method = methods.find(config.method)
+        refuse_what_the_method_cannot(self.method, config)
         self.statistics = normalisation(config, splits.train)
         torch.manual_seed(config.seed)  # the same weights in every process
         classifier = build_classifier(config, splits.num_classes, self.statistics)
@@ -100,7 +107,7 @@ class Fitting:
         self.batch_size, self.num_epoch_steps = self.training_batches.batch_size, self.training_batches.num_steps
         self.precision = kept_precision or (start and start.precision) or self._choose_precision()
         optimizer = make_optimizer(self.classifier, config)
-        self.updating = TrainingStep(methods.find(config.method), self.forward, optimizer, process, self.precision)
+        self.updating = TrainingStep(self.method, self.forward, optimizer, process, self.precision, self.classifier.std)
         self.updating.num_parts = config.accumulation
         self.augmentation_generator = torch.Generator()
         self.epoch, self.step, self.epoch_seconds = 0, 0, 0.0
@@ -153,13 +160,10 @@ class Fitting:
         """Update the weights by this process's share of a batch, and count what came of it."""
         num_context = self.training_batches.share.num_context
         material = material_of(
-            images,
-            labels,
-            self.splits.num_classes,
-            fractional_regulariser=self.config.fractional_regulariser,
-            num_context=num_context,
+            images, labels, self.splits.num_classes, self.config.mixing, self.augmentation_generator, num_context
         )
         result = self.updating.take(material, self._learning_rate())
+        self.method.after_step(self.classifier, images, labels, self.process.total)
         if self.average is not None:
             self.average.update_parameters(self.classifier)
         self.tally.add(result, len(images) - num_context)
@@ -199,9 +203,20 @@ class Fitting:
         }
         self.history.append(row)
         self.epoch, self.step = self.epoch + 1, 0
+        if self.epoch == self.config.epochs:
+            self.method.finish(last_pass(self))
         self._save()  # before the validation, so that no epoch is lost to what may go wrong there
         self.validate()
         progress.log(row)
+
+    @property
+    def shipped(self) -> Classifier:
+        """With the weights that would be exported."""
+        if self.average is None:
+            return self.classifier
+        averaged = self.average.module
+        assert isinstance(averaged, Classifier)
+        return averaged
 
     def validate(self) -> None:
         """Accuracy of the weights that would be exported, after a whole epoch; for the eye only."""
@@ -214,9 +229,8 @@ class Fitting:
 
     def validation_accuracy(self, images: data.ImageSet) -> float:
         """Share of images that the weights which would be exported answer rightly."""
-        classifier = self.classifier if self.average is None else self.average
         portions = Portions(min(MAX_VALIDATION_BATCH, len(self.training_batches.share.positions)))
-        return accuracy_of(classifier, images, self.process.device, portions, self.config.num_workers)
+        return accuracy_of(self.shipped, images, self.process.device, portions, self.config.num_workers)
 
     def _save(self) -> None:
         generators = self.process.gather(self.process.generator_state())

@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from portcullis_training import data
+from portcullis_training import data, methods
+from portcullis_training.errors import ConfigError
 from portcullis_training.fitting.classifier import Classifier
+from portcullis_training.methods import Method
+from portcullis_training.methods.formulas.answers import innermost
 from portcullis_training.recipes import RunConfig
 
 NUM_PREPARATION_IMAGES = 2000
@@ -25,6 +28,16 @@ def prepare_backbone(classifier: Classifier, images: data.ImageSet) -> None:
     classifier.backbone.prepare((data.to_float(pixels) - classifier.mean) / classifier.std)
 
 
+def refuse_what_the_method_cannot(method: Method, config: RunConfig) -> None:
+    """Before anything is trained."""
+    if config.mixing != "none" and not method.can_mix:
+        raise ConfigError(f"mixing: {method.title} needs one label an image; train it with --mixing none")
+    if config.frozen and method.needs_whole_network:
+        raise ConfigError(f"frozen: {method.title} trains the whole network; train it with --no-frozen")
+    if config.compile and method.has_penalty:
+        raise ConfigError(f"compile: {method.title} takes gradients of gradients, which torch.compile does not")
+
+
 def make_optimizer(classifier: Classifier, config: RunConfig) -> torch.optim.Optimizer:
     """SGD with Nesterov momentum, or AdamW, over all learnable parameters."""
     groups = parameter_groups(classifier, config)
@@ -36,8 +49,11 @@ def make_optimizer(classifier: Classifier, config: RunConfig) -> torch.optim.Opt
 def parameter_groups(classifier: Classifier, config: RunConfig) -> list[dict[str, Any]]:
     """All learnable parameters by their weight decay and their `rate`, which multiplies the schedule's.
 
-    The decay is on all of them or on matrices only; the backbone, and batch norm's biases, may have rates of their own.
+    The decay is on all of them or on matrices only, but for those that the method spares; the backbone, batch norm's
+    biases and the method may have rates of their own.
     """
+    method = methods.find(config.method)
+    undecayed = {id(parameter) for parameter in method.undecayed(innermost(classifier.head))}
     norm_biases = {id(bias) for bias in _norm_biases(classifier)}
     of_backbone = {id(parameter) for parameter in classifier.backbone.parameters()}
     # The first two are always there, in this order: checkpoints of earlier runs have them.
@@ -45,9 +61,10 @@ def parameter_groups(classifier: Classifier, config: RunConfig) -> list[dict[str
     for parameter in classifier.parameters():
         if not parameter.requires_grad:
             continue
-        rate = config.backbone_rate if id(parameter) in of_backbone else 1.0
+        rate = method.rate * (config.backbone_rate if id(parameter) in of_backbone else 1.0)
         rate *= config.norm_bias_rate if id(parameter) in norm_biases else 1.0
-        decay = config.weight_decay if config.decay_vectors or parameter.ndim > 1 else 0.0
+        is_decayed = (config.decay_vectors or parameter.ndim > 1) and id(parameter) not in undecayed
+        decay = config.weight_decay if is_decayed else 0.0
         groups.setdefault((decay, rate), []).append(parameter)
     return [{"params": found, "weight_decay": decay, "rate": rate} for (decay, rate), found in groups.items()]
 

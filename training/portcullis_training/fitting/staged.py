@@ -10,15 +10,18 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from portcullis_training import data
+from portcullis_training import data, methods
 from portcullis_training.errors import CheckpointError, ConfigError
 from portcullis_training.fitting import checkpoint, frozen
 from portcullis_training.fitting.distributed import choose_device
 from portcullis_training.fitting.fit import History, Start, fit
+from portcullis_training.fitting.members import train_members
 from portcullis_training.fitting.plan import PLAN, Plan, make_plan
+from portcullis_training.fitting.preparation import refuse_what_the_method_cannot
 from portcullis_training.runs.artefact import Artefact, Origins
 from portcullis_training.runs.directory import Run
 from portcullis_training.runs.exclusive import alone
@@ -61,10 +64,16 @@ def is_trained(run: Run) -> bool:
     return True
 
 
-def train(run: Run, *, show_progress: bool = True) -> History:
-    """Train a run to its end, from wherever it is; one row of figures an epoch."""
+def train(run: Run, *, show_progress: bool = True, members: Sequence[Run] = ()) -> History:
+    """Train a run to its end, from wherever it is; one row of figures an epoch.
+
+    `members`: the runs that an ensemble is made of, where they are shared with others; by default it has its own.
+    """
+    if run.config.members > 1:
+        return train_members(run, members, show_progress=show_progress)
     if not run.config.frozen:
         return fit(run, resume=run.checkpoint_path.exists(), show_progress=show_progress)
+    refuse_what_the_method_cannot(methods.find(run.config.method), run.config)
     started = time.perf_counter()
     splits = data.load(run.config.data, run.config)
     history = [_frozen_row(run, splits)]

@@ -10,7 +10,7 @@ import logging
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from portcullis_training.errors import FitError
@@ -27,9 +27,16 @@ class TrainingStep:
     """Updates a classifier; its state is the optimiser's and, for float16, the scale of the loss."""
 
     def __init__(
-        self, method: Method, forward: nn.Module, optimizer: torch.optim.Optimizer, process: Process, precision: str
+        self,
+        method: Method,
+        forward: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        process: Process,
+        precision: str,
+        deviations: Tensor | float = 1.0,
     ) -> None:
         """`forward` is the classifier as the pass sees it: compiled, distributed, or as it is."""
+        self._deviations = deviations
         self._method, self._forward, self._process, self._precision = method, forward, process, precision
         self.optimizer = optimizer
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=precision == FLOAT16)
@@ -58,7 +65,7 @@ class TrainingStep:
         for number, part in enumerate(parts, start=1):
             with self._synchronised(number == len(parts)):
                 with autocast(self._precision, self._process.device):
-                    result = objective(self._method, self._forward, part)
+                    result = objective(self._method, self._forward, part, self._deviations)
                 self.scaler.scale(result.loss).backward()
                 results.append(result._replace(loss=result.loss.detach()))
         self.scaler.step(self.optimizer)

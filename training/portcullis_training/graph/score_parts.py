@@ -11,22 +11,25 @@ from torch import Tensor, nn
 
 from portcullis_training.fitting.classifier import Reading
 from portcullis_training.methods.formulas.prototypes import directions
-from portcullis_training.methods.formulas.scores import SCORES
+from portcullis_training.methods.formulas.scores import BESIDE_SCORES, SCORES
 
 Constants = dict[str, Tensor]
 
 
 class OwnScore(nn.Module):
-    """The score that comes with the method, such as MMLES, of logits divided by a temperature."""
+    """The score that comes with the method: MMLES of logits divided by a temperature, or the largest cosine."""
 
     def __init__(self, name: str, temperature: float) -> None:
         super().__init__()
         self.name = name
-        self.formula = SCORES[name]
-        self.temperature = temperature
+        self.is_beside = name in BESIDE_SCORES
+        self.formula = BESIDE_SCORES[name] if self.is_beside else SCORES[name]
+        self.temperature = 1.0 if self.is_beside else temperature  # what is beside the logits has none
 
     def forward(self, reading: Reading) -> Tensor:
         """(B,)."""
+        if self.is_beside:
+            return self.formula(reading.beside)
         return self.formula(reading.logits if self.temperature == 1 else reading.logits / self.temperature)
 
 

@@ -1,5 +1,6 @@
 """The served graph: uint8 images in, calibrated probabilities, score and parts out, as torch module and as ONNX."""
 
+import copy
 import io
 import warnings
 
@@ -7,6 +8,7 @@ import onnx
 import torch
 from onnxscript import optimizer
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from portcullis.bundle.engine import INPUT, OUTPUTS
 from portcullis.bundle.manifest import ImageSpec
@@ -36,6 +38,7 @@ class ServedClassifier(nn.Module):
 
 def to_onnx(served: ServedClassifier, image: ImageSpec) -> bytes:
     """The graph as one ONNX file with N free, batch norms folded and nothing in it about this machine."""
+    served = folded(served)
     stream, outputs = io.BytesIO(), OUTPUTS[FORMAT_VERSION]
     example = torch.zeros(2, image.height, image.width, 3, dtype=torch.uint8)
     with torch.inference_mode():
@@ -51,6 +54,26 @@ def to_onnx(served: ServedClassifier, image: ImageSpec) -> bytes:
     _forget_origin(model)
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
+
+
+def folded(served: ServedClassifier) -> ServedClassifier:
+    """A copy in which weights that are computed from others, such as bounded ones, are what they come to."""
+    copied = copy.deepcopy(served).eval()
+    for module in list(copied.modules()):
+        if parametrize.is_parametrized(module, "weight"):
+            _fold(module)
+    return copied
+
+
+def _fold(module: nn.Module) -> None:
+    """Like torch's `remove_parametrizations`, which would take the weight from the module that this is a copy of too:
+    it changes the class, and copies share it."""
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    plain = parametrize.type_before_parametrizations(module)
+    del module.parametrizations
+    module.__class__ = plain
+    module.register_parameter("weight", nn.Parameter(weight.detach()))
 
 
 def _forget_origin(model: onnx.ModelProto) -> None:

@@ -8,14 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
+import torch
 
 from portcullis.bundle.engine import INPUT
 from portcullis.bundle.manifest import ImageSpec
+from portcullis.bundle.preprocess import Pixels
 from portcullis_training import methods
+from portcullis_training.data import to_float
 from portcullis_training.fitting.classifier import Classifier
+from portcullis_training.fitting.ensemble import first_network
 from portcullis_training.graph.score import Score, own_score
 from portcullis_training.graph.served import ServedClassifier, to_onnx
-from portcullis_training.methods import Method
+from portcullis_training.measuring.readings import look
+from portcullis_training.methods import LooksTwice, Method
+
+Answering = Callable[[Pixels], object]
+"""What answers images (N, H, W, 3) of bytes."""
 
 BATCH_SIZES = (1, 32)
 NUM_ROUNDS = 31
@@ -35,9 +43,11 @@ def relative_inference_cost(
     By batch size: the head's few small operators weigh most where one image is answered alone. A batch that takes a
     large network too long is left out.
     """
-    softmax = methods.find("softmax")
-    ours = _session(classifier, own_score(method.score_name), image)
-    theirs = _session(softmax_twin(classifier), own_score(softmax.score_name), image)
+    softmax, twin = methods.find("softmax"), softmax_twin(classifier)
+    if isinstance(method, LooksTwice):  # is no graph: both as torch runs them
+        return _ratios(_in_torch(classifier, method), _in_torch(twin, softmax), image, max_seconds)
+    ours = _in_a_session(classifier, own_score(method.score_name), image)
+    theirs = _in_a_session(twin, own_score(softmax.score_name), image)
     return _ratios(ours, theirs, image, max_seconds)
 
 
@@ -45,17 +55,18 @@ def relative_score_cost(
     classifier: Classifier, score: Score, image: ImageSpec, max_seconds: float = MAX_SECONDS
 ) -> dict[str, float]:
     """Time per image of the exported graph over that of the same graph with the method's own score alone."""
-    return _ratios(
-        _session(classifier, score, image), _session(classifier, own_score(score.own.name), image), image, max_seconds
-    )
+    own = own_score(score.own.name)
+    return _ratios(_in_a_session(classifier, score, image), _in_a_session(classifier, own, image), image, max_seconds)
 
 
 def softmax_twin(classifier: Classifier) -> Classifier:
     """The same backbone with a fresh linear head; what its weights are does not matter for its cost."""
-    twin = copy.deepcopy(classifier).cpu()
-    num_classes, num_features = _head_shape(classifier)
-    twin.head = methods.find("softmax").make_head(num_features, num_classes)
-    return twin
+    copied = copy.deepcopy(classifier).cpu().eval()
+    backbone = first_network(copied.backbone)
+    with torch.inference_mode():
+        num_classes = copied.head(torch.zeros(1, copied.backbone.num_features)).shape[1]
+    head = methods.find("softmax").make_head(backbone.num_features, num_classes)
+    return Classifier(backbone, head, copied.mean.flatten().tolist(), copied.std.flatten().tolist())
 
 
 def interleaved_ratio(
@@ -93,38 +104,30 @@ def rounds_within(max_seconds: float, call_seconds: float, num_calls: int) -> Ro
     return None if num_measured < MIN_ROUNDS else Rounds(num_warm_ups, num_measured)
 
 
-def _head_shape(classifier: Classifier) -> tuple[int, int]:
-    """(classes, features): the shape of the one matrix that every head has."""
-    num_classes, num_features = next(weights.shape for weights in classifier.head.parameters() if weights.dim() == 2)
-    return num_classes, num_features
-
-
-def _session(classifier: Classifier, score: Score, image: ImageSpec) -> onnxruntime.InferenceSession:
+def _in_a_session(classifier: Classifier, score: Score, image: ImageSpec) -> Answering:
     graph = to_onnx(ServedClassifier(copy.deepcopy(classifier).cpu(), 1.0, score), image)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    return lambda images: session.run(None, {INPUT: images})
 
 
-def _ratios(
-    ours: onnxruntime.InferenceSession, theirs: onnxruntime.InferenceSession, image: ImageSpec, max_seconds: float
-) -> dict[str, float]:
+def _in_torch(classifier: Classifier, method: Method) -> Answering:
+    copied = copy.deepcopy(classifier).cpu().eval()
+    return lambda images: look(copied, to_float(torch.from_numpy(images)), method)
+
+
+def _ratios(ours: Answering, theirs: Answering, image: ImageSpec, max_seconds: float) -> dict[str, float]:
     ratios = {f"batch of {size}": _ratio_at(ours, theirs, image, size, max_seconds) for size in BATCH_SIZES}
     return {name: ratio for name, ratio in ratios.items() if ratio is not None}
 
 
 def _ratio_at(
-    ours: onnxruntime.InferenceSession,
-    theirs: onnxruntime.InferenceSession,
-    image: ImageSpec,
-    batch_size: int,
-    max_seconds: float,
+    ours: Answering, theirs: Answering, image: ImageSpec, batch_size: int, max_seconds: float
 ) -> float | None:
     images = np.random.default_rng(0).integers(0, 256, (batch_size, image.height, image.width, 3), dtype=np.uint8)
-    return interleaved_ratio(
-        lambda: ours.run(None, {INPUT: images}), lambda: theirs.run(None, {INPUT: images}), max_seconds
-    )
+    return interleaved_ratio(lambda: ours(images), lambda: theirs(images), max_seconds)
 
 
 def _seconds(call: Callable[[], object], num_calls: int) -> float:

@@ -117,11 +117,11 @@ def evaluate(run: Run, *, time_cost: bool = True) -> Evaluation:
     if time_cost:
         image = trained.splits.image_spec
         costs = {
-            "inference_cost_relative_to_softmax": relative_inference_cost(trained.classifier, trained.method, image),
-            "score_cost_relative_to_own": relative_score_cost(
-                trained.classifier, load_score(trained, calibration), image
-            ),
+            "inference_cost_relative_to_softmax": relative_inference_cost(trained.classifier, trained.method, image)
         }
+        score = load_score(trained, calibration)
+        if trained.method.export_refusal is None and len(score.info.parts) > 1:  # else it is the same graph
+            costs["score_cost_relative_to_own"] = relative_score_cost(trained.classifier, score, image)
         evaluation = evaluation.model_copy(update=costs)
     FIGURES.write(run, evaluation, _origins(trained))
     return evaluation

@@ -84,7 +84,7 @@ def _measure(trained: Trained) -> Figures:
 
 
 def _scores(trained: Trained, detector: KNN, name: str, images: ImageSet) -> dict[str, Array]:
-    logits, features, _ = trained.readings_of(name, images).as_tensors()
+    logits, features, *_ = trained.readings_of(name, images).as_tensors()
     return {"energy": energy(logits), "posthoc_max_logit": max_logit(logits), "knn": knn(detector, features)}
 
 

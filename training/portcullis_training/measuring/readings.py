@@ -17,6 +17,8 @@ from portcullis_training.fitting.encoding import Encoder
 from portcullis_training.fitting.memory import Portions
 from portcullis_training.fitting.precision import full_precision
 from portcullis_training.measuring.metrics import Array
+from portcullis_training.methods import LooksTwice, Method
+from portcullis_training.methods.formulas.answers import answer_of
 from portcullis_training.runs import atomic
 
 BATCH_SIZE = 250
@@ -28,6 +30,7 @@ class Readings(NamedTuple):
     logits: Array  # (N, C)
     features: Array  # (N, d)
     middle: Array  # (N, m)
+    beside: Array  # (N, k)
 
     def as_tensors(self) -> Reading:
         """For the modules of the served graph."""
@@ -38,18 +41,19 @@ ReadingsOf = Callable[[str, ImageSet], Readings]
 """Readings of a named set of images."""
 
 
-def of_classifier(classifier: Classifier, device: torch.device, num_workers: int = 0) -> ReadingsOf:
-    """Readings of a named set by running the classifier."""
+def of_classifier(
+    classifier: Classifier, device: torch.device, num_workers: int = 0, method: Method | None = None
+) -> ReadingsOf:
+    """Readings of a named set by running the classifier, as its method looks at images."""
 
     portions = Portions(BATCH_SIZE)
     widths: list[int] = []
 
     def side_by_side(batch: Tensor) -> Tensor:
-        parts = classifier.read(to_float(batch.to(device)))
+        parts = look(classifier, to_float(batch.to(device)), method)
         widths[:] = [part.shape[1] for part in parts]
         return torch.cat([part.cpu() for part in parts], dim=1)
 
-    @torch.inference_mode()
     def readings_of(name: str, images: ImageSet) -> Readings:
         with full_precision():
             rows = torch.cat([portions.run(side_by_side, batch) for batch in in_batches(name, images, num_workers)])
@@ -59,14 +63,26 @@ def of_classifier(classifier: Classifier, device: torch.device, num_workers: int
     return readings_of
 
 
+def look(classifier: Classifier, images: Tensor, method: Method | None) -> Reading:
+    """What a classifier shows of a batch; a method that looks twice scores a changed image."""
+    with torch.inference_mode():
+        reading = classifier.read(images)
+    if not isinstance(method, LooksTwice):
+        return reading
+    changed = method.perturbed(classifier, images)  # needs gradients
+    with torch.inference_mode():
+        return reading._replace(beside=classifier.read(changed).beside)
+
+
 def of_encoder(classifier: Classifier, encoder: Encoder) -> ReadingsOf:
     """Readings of a named set by the head alone, on features that the encoder remembers, of files at least."""
 
     @torch.inference_mode()
     def readings_of(name: str, images: ImageSet) -> Readings:
         encoded = encoder.encode([images])[0] if isinstance(images, FileImages) else encoder.encode_once(images)
-        logits = classifier.head(encoded.features.to(classifier.mean.device))
-        return Readings(logits.float().cpu().numpy(), encoded.features.numpy(), encoded.middle.numpy())
+        answer = answer_of(classifier.head, encoded.features.to(classifier.mean.device))
+        logits, beside = (column.float().cpu().numpy() for column in answer)
+        return Readings(logits, encoded.features.numpy(), encoded.middle.numpy(), beside)
 
     classifier.eval()
     return readings_of

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
-from portcullis_training import data, methods
+from portcullis_training import data
 from portcullis_training.errors import DataError
 from portcullis_training.fitting import checkpoint
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.distributed import choose_device
 from portcullis_training.fitting.encoding import Encoder
+from portcullis_training.fitting.ensemble import method_of
 from portcullis_training.measuring.readings import ReadingsOf, cached, of_classifier, of_encoder
 from portcullis_training.methods import Method
 from portcullis_training.runs.directory import Run
@@ -53,14 +54,14 @@ def open_trained(run: Run) -> Trained:
     digest = checkpoint.digest(run.checkpoint_path)
     read = _reading(run, classifier, splits, device)
     kept = cached(read, run.directory / "predictions", key=digest)
-    return Trained(run, methods.find(run.config.method), classifier, device, splits, digest, read, kept)
+    return Trained(run, method_of(run.config), classifier, device, splits, digest, read, kept)
 
 
 def _reading(run: Run, classifier: Classifier, splits: data.Splits, device: torch.device) -> ReadingsOf:
     """By features that are remembered where a run began frozen, otherwise by the classifier as it is."""
     num_workers = run.config.num_workers
     if not run.config.frozen:
-        return of_classifier(classifier, device, num_workers)
+        return of_classifier(classifier, device, num_workers, method_of(run.config))
     return of_encoder(
         classifier, Encoder(classifier, splits.image_spec, device, num_workers, run.directory / "features")
     )

@@ -28,6 +28,7 @@ class IsoMaxPlus(Method):
     title = "IsoMax+"
     score_name = "max_logit"
     entropic_scale = 10.0
+    in_two_steps = True
     frozen_learning_rate = 0.1  # prototypes of length √d turn by this much of a coordinate a step
 
     def make_head(self, num_features: int, num_classes: int) -> nn.Module:

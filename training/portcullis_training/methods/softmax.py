@@ -1,7 +1,6 @@
 """SoftMax: the linear layer and cross-entropy that everything else is measured against."""
 
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from portcullis_training.methods import Method
 
@@ -12,13 +11,10 @@ class SoftMax(Method):
     name = "softmax"
     title = "SoftMax"
     score_name = "energy"
+    paper_scores = ("max_probability", "max_probability")
 
     def make_head(self, num_features: int, num_classes: int) -> nn.Module:
         return nn.Linear(num_features, num_classes)
-
-    def training_log_probabilities(self, logits: Tensor) -> Tensor:
-        """In one step, as is usual for cross-entropy."""
-        return functional.log_softmax(logits, dim=1)
 
 
 METHOD = SoftMax()

@@ -13,7 +13,7 @@ from portcullis.api.open_inference.schemas import IndexEntry
 from portcullis.api.requests import MAX_CONTROL_BYTES, read_body, secret
 from portcullis.bundle import files as bundles
 from portcullis.errors import BadRequest
-from portcullis.lifecycle.changes import Behind
+from portcullis.store.followers import Behind
 
 Name = Annotated[str, Path(description="A model's name", examples=["pets"])]
 
@@ -60,7 +60,7 @@ def _done(behind: Behind) -> Response:
     """Empty, as the protocol has it; while workers are behind, 202 with their names where clients look for a reason."""
     if not behind:
         return Response()
-    reasons = "; ".join(f"worker {slot}: {reason}" for slot, reason in behind.items())
+    reasons = "; ".join(f"{place}: {reason}" for place, reason in behind.items())
     text = f"the change is made, but not every worker has followed yet: {reasons}"
     return Response(orjson.dumps({"error": text}), HTTPStatus.ACCEPTED, media_type="application/json")
 

@@ -1,4 +1,4 @@
-"""Scores from logits, one function each. Every score: higher is more familiar."""
+"""Scores from logits, or from what a head shows beside them, one function each; higher is more familiar."""
 
 from collections.abc import Callable
 
@@ -36,3 +36,12 @@ def energy(logits: Tensor) -> Tensor:
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     function.__name__: function for function in (mmles, max_probability, max_logit, negative_entropy, energy)
 }
+
+
+def largest(beside: Tensor) -> Tensor:
+    """The largest of a row, such as the cosine to the nearest class."""
+    return beside.amax(dim=1)  # (B,)
+
+
+BESIDE_SCORES: dict[str, Callable[[Tensor], Tensor]] = {"max_cosine": largest, "max_h": largest}
+"""Scores of what is beside the logits, which no temperature divides, by the names that a bundle has for them."""

@@ -3,6 +3,7 @@
 /** A sentence to put behind what was changed. */
 export function followersText({ behind = [] }) {
   if (behind.length === 0) return "Every worker has followed.";
-  const names = behind.map(({ worker, reason }) => `worker ${worker} (${reason})`).join(", ");
+  const who = ({ instance, worker }) => (worker === null ? "nobody knows whom" : `worker ${worker} of ${instance}`);
+  const names = behind.map((one) => `${who(one)} (${one.reason})`).join(", ");
   return `Not followed yet by ${names}; each goes on trying by itself.`;
 }

@@ -1,0 +1,60 @@
+"""Looks after the instance's database while it runs: a damaged file is replaced by one with the state as it was."""
+
+import logging
+import threading
+
+from portcullis.errors import DatabaseAway, DatabaseDamaged, StateNotWritten
+from portcullis.processes.stores import make_anew
+from portcullis.store.sqlite import Sqlite
+from portcullis.store.state import READ_STATE, DesiredState, StateStore, parse
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+CHECK_LOOKS = 20
+"""Of so many looks one goes through the whole file."""
+
+
+class Keeper:
+    """A thread of the supervisor, which remembers the state as long as it lives."""
+
+    def __init__(self, database: Sqlite, state: DesiredState) -> None:
+        self._database, self._state = database, state
+        self._store = StateStore(database)
+        self._complaint: str | None = None
+        self._num_looks = 0
+
+    def run(self, stopping: threading.Event) -> None:
+        """Look now and then; outlives any failure."""
+        while not stopping.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except Exception:
+                logger.exception("could not look after the database; trying again")
+        self._database.close()
+
+    def look(self) -> None:
+        """Remember the state; where the file is damaged, or gone, write the state into another.
+
+        Read from the file itself each time: that nothing was committed does not say that it is whole.
+        """
+        self._num_looks += 1
+        try:
+            self._state = parse(self._database.read(READ_STATE)) or self._state
+            if self._num_looks % CHECK_LOOKS == 0:
+                self._database.create()
+            self._complaint = None
+        except DatabaseDamaged as error:
+            self._mend(error)
+        except (DatabaseAway, StateNotWritten) as error:
+            if not self._database.file.exists():
+                self._mend(DatabaseDamaged("the database has been removed"))
+            elif str(error) != self._complaint:
+                self._complaint = str(error)
+                logger.error("%s", error)
+
+    def _mend(self, error: DatabaseDamaged) -> None:
+        """With the next revision: every worker takes it up, and says so in the new file."""
+        make_anew(self._database, error)
+        self._state = self._state.model_copy(update={"revision": self._state.revision + 1})
+        self._store.write(self._state)

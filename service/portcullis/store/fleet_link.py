@@ -1,0 +1,118 @@
+"""The link between an instance and its fleet's database: copies the state, passes on how far the workers have come.
+
+One thread of the supervisor with one connection. Without the database everything goes on; it comes back by itself,
+after pauses that grow and are drawn at random, so that a fleet does not come back all at once.
+"""
+
+import logging
+import random
+import threading
+import time
+
+from portcullis.errors import DatabaseAway, ServiceError
+from portcullis.store.followers import Followed, beat, leave, read_workers
+from portcullis.store.notes import LINK, note
+from portcullis.store.postgresql import Postgres, PostgresLine
+from portcullis.store.sqlite import Sqlite
+from portcullis.store.state import READ_STATE, DesiredState, StateStore, parse
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+BEAT_SECONDS = 1.0
+FIRST_PAUSE_SECONDS = 0.2
+MAX_PAUSE_SECONDS = 10.0
+
+
+class FleetLink:
+    """Runs until told to stop; outlives any failure."""
+
+    def __init__(self, local: Sqlite, fleet: Postgres, instance: str, follows_state: bool = True) -> None:
+        self._local, self._fleet, self._instance, self._follows_state = local, fleet, instance, follows_state
+        self._kept, self._wanted = StateStore(local), StateStore(fleet)
+        self._is_connected: bool | None = None
+        self._workers: dict[int, Followed] = {}
+        self._stamp: object = None
+        self._next_beat = 0.0
+
+    def run(self, stopping: threading.Event) -> None:
+        failures = 0
+        while not stopping.is_set():
+            try:
+                with self._fleet.line() as line:
+                    line.listen()
+                    self._next_beat = 0.0
+                    while not stopping.is_set():
+                        self._round(line)
+                        failures = 0
+            except DatabaseAway as error:
+                self.tell(is_connected=False, cause=error)
+            except Exception:
+                logger.exception("the link to the database fails; trying again")
+            stopping.wait(random.uniform(0, min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(failures, 10))))
+            failures += 1
+        self._leave()
+
+    def tell(self, is_connected: bool, cause: Exception | None = None) -> None:
+        """In the log once, and in the file for the metrics."""
+        if is_connected == self._is_connected:
+            return
+        self._is_connected = is_connected
+        if is_connected:
+            logger.info("the fleet's database is reached")
+        else:
+            detail = (cause.__cause__ or cause) if cause is not None else "no answer"
+            logger.error("the fleet's database is away: %s; serving on, changes are refused", detail)
+        try:
+            note(self._local, LINK, None if is_connected else "the fleet's database is away")
+        except ServiceError as error:
+            logger.error("cannot note that in the runtime directory: %s", error)
+
+    def _round(self, line: PostgresLine) -> None:
+        """Wait a moment for what is new, copy it; say how far we are when that changes, and once a second."""
+        is_due = time.monotonic() >= self._next_beat
+        if (line.wait(0 if is_due else LOOK_SECONDS) or is_due) and self._follows_state:
+            with line.reading() as session:
+                wanted = parse(session.run(READ_STATE))
+            self._copy(wanted)
+        if self._is_new_of_workers() or is_due:
+            with line.writing(is_durable=False) as session:
+                beat(session, self._fleet.clock, self._instance, self._workers)
+            self._next_beat = time.monotonic() + BEAT_SECONDS
+            self.tell(is_connected=True)
+
+    def _copy(self, wanted: DesiredState | None) -> None:
+        """What the database says, into the file. What cannot be written now is tried at the next look."""
+        try:
+            kept = self._kept.read()
+            if (kept is None and wanted is None) or wanted == kept:
+                return
+            if kept is None or (wanted is not None and wanted.revision > kept.revision):
+                assert wanted is not None
+                self._kept.write(wanted)
+                return
+        except ServiceError as error:
+            logger.error("cannot copy the state into the runtime directory: %s", error)
+            return
+        logger.error("the fleet's database went back behind revision %d; following what it says", kept.revision)
+        self._wanted.raise_above(kept.revision, kept)
+
+    def _is_new_of_workers(self) -> bool:
+        """Whether the workers have come further; where the file cannot be read, they have not."""
+        try:
+            stamp = self._local.stamp()
+            if stamp == self._stamp:
+                return False
+            with self._local.reading() as session:
+                workers = read_workers(session)
+        except ServiceError:
+            return False
+        is_new, self._stamp, self._workers = workers != self._workers, stamp, workers
+        return is_new
+
+    def _leave(self) -> None:
+        try:
+            with self._fleet.writing() as session:
+                leave(session, self._fleet.clock, self._instance)
+        except ServiceError as error:
+            logger.warning("cannot take leave of the fleet: %s", error)

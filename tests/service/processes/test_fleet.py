@@ -1,0 +1,169 @@
+"""Several instances that behave as one service: two real ones, one worker each, on one real PostgreSQL."""
+
+import contextlib
+import signal
+
+import httpx
+import pytest
+
+from portcullis.client import Client
+from portcullis.store.postgresql import Postgres
+from portcullis.store.state import StateStore
+from tests import sabotage
+from tests.hammer import Hammer, eventually
+from tests.running import ADMIN_KEY
+from tests.sabotage import ADMIN, SHARPNESS, put_default
+from tests.service.pictures import STRANGE
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return sabotage.write_versions(tmp_path_factory.mktemp("versions"))
+
+
+@pytest.fixture(scope="module")
+def url(cluster):
+    return cluster.new_database()
+
+
+def serve(directory, runtime, url, name):
+    """One instance; a machine that stands still for a moment must not look like a flood."""
+    flags = ("--workers", "1", "--instance", name, "--overload-wait-seconds", "30", "--review-enabled")
+    return sabotage.serve(directory, runtime, *flags, environment={"PORTCULLIS_DATABASE": url})
+
+
+@pytest.fixture(scope="module")
+def fleet(directory, url, tmp_path_factory):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(serve(directory, tmp_path_factory.mktemp(name), url, name)) for name in ("a", "b")]
+
+
+def put_gate(service, point):
+    body = {"operating_point": point}
+    return httpx.put(f"{service.url}/v1/models/tiny/gate", json=body, headers=ADMIN, timeout=30)
+
+
+def gate_of(service):
+    return httpx.get(f"{service.url}/v1/models/tiny/gate", timeout=30).json()["operating_point"]
+
+
+def metric(service, name):
+    lines = httpx.get(f"{service.url}/metrics", timeout=30).text.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"portcullis_{name} ")), None)
+
+
+def is_connected(service):
+    return metric(service, "database_connected") == 1
+
+
+def test_a_change_at_one_instance_is_in_force_at_all_when_the_call_returns(fleet, url):
+    first, second = fleet
+    for service, other, point in (
+        (first, second, "accept80"),
+        (second, first, "accept90"),
+        (first, second, "accept95"),
+    ):
+        eventually(lambda s=service, p=point: put_gate(s, p).status_code == 200)
+        assert (gate_of(service), gate_of(other)) == (point, point)
+    lines = StateStore(Postgres(url)).audit()
+    assert (lines[-1]["key"], lines[-1]["details"]["after"]) == ("tester", "accept95")
+    told = httpx.get(f"{second.url}/v1/audit", params={"limit": 2}, headers=ADMIN, timeout=30).json()["lines"]
+    assert [line["details"]["after"] for line in told] == ["accept90", "accept95"]
+    assert metric(first, "state_revision") == metric(second, "state_revision") == lines[-1]["revision"]
+
+
+def test_swaps_at_either_instance_answer_nothing_wrong_anywhere(fleet):
+    first, second = fleet
+    with Hammer(first.url, SHARPNESS, 1) as one, Hammer(second.url, SHARPNESS, 1) as other:
+        for swap in range(10):
+            answer = put_default(fleet[swap % 2], 2 - swap % 2)
+            assert answer.status_code in (200, 202)
+    for hammer in (one, other):
+        assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+
+
+def test_an_instance_that_does_not_follow_is_named(fleet):
+    first, second = fleet
+    second.process.send_signal(signal.SIGSTOP)  # its supervisor copies nothing; its worker answers on
+    try:
+        answer = put_gate(first, "accept80")
+        assert (answer.status_code, gate_of(second)) == (202, "accept95")
+        assert [(one["instance"], one["worker"]) for one in answer.json()["behind"]] == [("b", 0)]
+    finally:
+        second.process.send_signal(signal.SIGCONT)
+    eventually(lambda: gate_of(second) == "accept80")
+    eventually(lambda: put_gate(second, "accept95").status_code == 200)
+
+
+def test_one_review_queue_for_all(fleet):
+    first, second = fleet
+    httpx.post(f"{first.url}/v1/predict", content=STRANGE, timeout=30).raise_for_status()
+    with Client(second.url, ADMIN_KEY) as there, Client(first.url, ADMIN_KEY) as here:
+
+        def found():
+            return [item for item in there.review_items() if there.review_image(item.id) == STRANGE]
+
+        [item] = eventually(found)
+        there.label_review(item.id, "sky")
+        assert [(one.id, one.true_label) for one in here.review_items(state="labelled")] == [(item.id, "sky")]
+
+
+def test_without_the_database_answers_go_on_changes_wait_and_all_catch_up(fleet, cluster, url):
+    first, second = fleet
+    with Hammer(first.url, SHARPNESS, 1) as one, Hammer(second.url, SHARPNESS, 1) as other:
+        cluster.stop()
+        try:
+            eventually(lambda: not any(map(is_connected, fleet)))
+            refused = put_gate(first, "accept80")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "database_away")
+            for service, hammer in zip(fleet, (one, other), strict=True):
+                assert httpx.get(f"{service.url}/readyz", timeout=30).status_code == 200
+                hammer.wait_for(30)
+        finally:
+            cluster.start()
+        eventually(lambda: all(map(is_connected, fleet)))
+        eventually(lambda: put_gate(second, "accept80").status_code == 200)
+        assert {gate_of(service) for service in fleet} == {"accept80"}
+        eventually(lambda: put_gate(first, "accept95").status_code == 200)
+    for hammer in (one, other):
+        assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+
+
+def test_a_start_without_the_database_serves_what_was_known_last_and_catches_up(directory, cluster, url, tmp_path):
+    with serve(directory, tmp_path / "runtime", url, "c") as service:
+        eventually(lambda: put_gate(service, "accept90").status_code == 200)
+    cluster.stop()
+    try:
+        service = serve(directory, tmp_path / "runtime", url, "c")
+    finally:
+        cluster.start()
+    with service:
+        assert any("starting without the fleet's database" in line for line in service.lines)
+        assert gate_of(service) == "accept90"
+        eventually(lambda: is_connected(service))
+        eventually(lambda: put_gate(service, "accept95").status_code == 200)
+
+
+def test_a_database_that_went_back_is_followed(fleet, url):
+    first = fleet[0]
+    store = StateStore(Postgres(url))
+    eventually(lambda: put_gate(first, "accept90").status_code == 200)
+    backup = store.read()
+    eventually(lambda: put_gate(first, "accept80").status_code == 200)
+    store.write(backup)
+    eventually(lambda: {gate_of(service) for service in fleet} == {"accept90"})
+    eventually(lambda: put_gate(first, "accept95").status_code == 200)
+
+
+def test_a_clean_stop_leaves_the_fleet(directory, url, fleet, tmp_path):
+    database = Postgres(url)
+
+    def known():
+        return {row["id"] for row in database.read("SELECT id FROM instances")}
+
+    with serve(directory, tmp_path / "runtime", url, "d"):
+        eventually(lambda: "d" in known())
+    eventually(lambda: "d" not in known())
+    assert known() >= {"a", "b"}
