@@ -13,6 +13,8 @@ from portcullis.bundle.providers import CPU, device_environment
 from portcullis.processes.placement import Placement, place
 from portcullis.settings import Settings
 
+CPU_CONNECTIONS = (1, 8, 32, 64)
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -40,7 +42,7 @@ def found(bundles: Sequence[Path]) -> Machine:
 
 def machine_of(placement: Placement, num_cores: int) -> Machine:
     if placement.provider == CPU:
-        return Machine(CPU, (), ({},) * num_cores, (1, 2, 4, 8, 16), (1, 8, 32, 64))
+        return Machine(CPU, (), ({},) * num_cores, (1, 2, 4, 8, 16), CPU_CONNECTIONS)
     environments = tuple(device_environment(device, gpu_tf32=False) for device in placement.devices)
     return Machine(placement.provider, _cards(), environments, bucket_sizes(64), (1, 8, 64, 256))
 

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import contenders, load, network, peer_contenders
-from bench.__main__ import CONNECTIONS, RESULTS
+from bench.__main__ import RESULTS
+from bench.machine import CPU_CONNECTIONS
 
 OURS = "Portcullis"
 Rounds = dict[str, dict[int, list[load.Load]]]
@@ -59,7 +60,7 @@ def measure(
 
 
 def _load_all(rounds: Rounds, name: str, url: str, body: Path, content_type: str, seconds: float) -> None:
-    for connections in CONNECTIONS:
+    for connections in CPU_CONNECTIONS:
         seen = load.run(url, body, connections, seconds, content_type)
         rounds.setdefault(name, {}).setdefault(connections, []).append(seen)
 
@@ -75,8 +76,8 @@ def _figures(loads: list[load.Load]) -> dict[str, float]:
 
 def table(figures: dict[str, dict[int, dict[str, float]]], absent: dict[str, str]) -> str:
     """requests/s, p50 and p99 in ms, one row a contender."""
-    head = "| | " + " | ".join(f"{n} connections: requests/s, p50, p99 ms" for n in CONNECTIONS) + " |"
-    lines = [head, "| --- |" + " --- |" * len(CONNECTIONS)]
+    head = "| | " + " | ".join(f"{n} connections: requests/s, p50, p99 ms" for n in CPU_CONNECTIONS) + " |"
+    lines = [head, "| --- |" + " --- |" * len(CPU_CONNECTIONS)]
     for name, by_load in figures.items():
         cells = [
             f"{row['requests_per_second']:.0f}, {1e3 * row['p50_seconds']:.1f}, {1e3 * row['p99_seconds']:.1f}"

@@ -1,6 +1,7 @@
 """A genuine small run that the tests of the later stages share: trained once, on digits, in a few seconds."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,13 @@ from portcullis_training.runs.directory import Run, create_run, open_run
 
 # Two threads that wait for one another on a busy machine take many times as long as one.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def denormals_as_they_were() -> Iterator[None]:
+    """Training flushes them for the whole process, which other tests share."""
+    yield
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")
