@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 CHECK_LOOKS = 20
 """Of so many looks one goes through the whole file."""
+REVISION_LEAP = 1000
+"""More changes than can have been made and followed since the last look before the damage."""
 
 
 class Keeper:
@@ -58,9 +60,9 @@ class Keeper:
                 logger.error("%s", error)
 
     def _mend(self, error: DatabaseDamaged) -> None:
-        """With the next revision: every worker takes it up, and says so in the new file."""
+        """With a revision that no worker has seen: every one takes it up, and says so in the new file."""
         make_anew(self._database, error)
         for slot, followed in self._workers.items():  # before the state: who changes that waits for them
             self._followers.confirm(slot, followed)
-        self._state = self._state.model_copy(update={"revision": self._state.revision + 1})
+        self._state = self._state.model_copy(update={"revision": self._state.revision + REVISION_LEAP})
         self._store.write(self._state)
