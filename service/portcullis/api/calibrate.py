@@ -3,7 +3,6 @@
 import asyncio
 import re
 from functools import partial
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -11,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from portcullis.api.context import Context
 from portcullis.api.documents import accepted
 from portcullis.api.keyed_route import key_name, keyed
+from portcullis.api.model_answers import workers_behind
 from portcullis.api.requests import header, query, read_files
 from portcullis.bundle.familiar import Picture
 from portcullis.bundle.gate import DEFAULT_OPERATING_POINT
@@ -19,7 +19,7 @@ from portcullis.bundle.next_version import promises_of
 from portcullis.bundle.recalibration import least_images
 from portcullis.errors import Conflict, Forbidden, InvalidParameter
 from portcullis.lifecycle.calibrating import Order
-from portcullis.schemas.models import Calibrated, PromiseInfo, WorkerBehind
+from portcullis.schemas.models import Calibrated, PromiseInfo
 from portcullis.store.review_items import ReviewStore
 
 CALIBRATE_PATH = re.compile(r"^/v1/models/[^/]+/calibrate$")
@@ -74,8 +74,6 @@ def calibrate_router(context: Context) -> APIRouter:
             source = f"the review queue of {name}"
         order = Order(name, version, pictures, source, activate)
         calibrated = await context.calibrating.calibrate(who, order)
-        if calibrated.behind:
-            response.status_code = HTTPStatus.ACCEPTED
         manifest = calibrated.manifest
         promises = await asyncio.to_thread(promises_of, manifest)
         return Calibrated(
@@ -87,7 +85,7 @@ def calibrate_router(context: Context) -> APIRouter:
             num_unlabelled=num_unlabelled,
             promises=[PromiseInfo(gate=one.gate, is_kept=one.is_kept, text=one.text) for one in promises],
             is_default=activate,
-            behind=[WorkerBehind(worker=slot, reason=reason) for slot, reason in calibrated.behind.items()],
+            behind=workers_behind(calibrated.behind, response),
         )
 
     return router

@@ -5,6 +5,9 @@ import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import Response
 
 from portcullis.api.context import Context
 from portcullis.bundle.manifest import Manifest
@@ -19,7 +22,8 @@ from portcullis.schemas.answers import (
     VersionInfo,
 )
 from portcullis.schemas.gates import GateInfo
-from portcullis.schemas.models import RefusedInfo, ShadowInfo
+from portcullis.schemas.models import RefusedInfo, ShadowInfo, WorkerBehind
+from portcullis.store.followers import Behind
 from portcullis.store.state import Shadow
 
 
@@ -154,3 +158,10 @@ def _version_info(served: Served, version: int) -> VersionInfo:
             by_gate={gate.text: pipeline.moved_share(gate) for gate in pipeline.promises.published()},
         ),
     )
+
+
+def workers_behind(behind: Behind, response: Response) -> list[WorkerBehind]:
+    """Those that have not followed. With any of them the change is accepted, not done."""
+    if behind:
+        response.status_code = HTTPStatus.ACCEPTED
+    return [WorkerBehind(**place._asdict(), reason=reason) for place, reason in behind.items()]

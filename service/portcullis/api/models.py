@@ -1,6 +1,5 @@
 """`/v1/models`: what is served, and what an admin may change while it runs."""
 
-from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
@@ -13,6 +12,7 @@ from portcullis.api.model_answers import (
     list_models,
     model_info,
     refused_info,
+    workers_behind,
 )
 from portcullis.errors import InvalidParameter
 from portcullis.schemas.answers import ModelInfo, ModelList
@@ -25,7 +25,6 @@ from portcullis.schemas.models import (
     ScanResult,
     ShadowChange,
     Unloaded,
-    WorkerBehind,
 )
 from portcullis.store.followers import Behind
 
@@ -61,7 +60,7 @@ def model_changes_router(context: Context) -> APIRouter:
     changes = context.changes
 
     async def changed(name: str, behind: Behind, response: Response) -> ModelChanged:
-        return ModelChanged(**dict(await model_info(context, name)), behind=_workers(behind, response))
+        return ModelChanged(**dict(await model_info(context, name)), behind=workers_behind(behind, response))
 
     @router.get("/v1/audit", summary="Who changed what, and when (admin key)")
     async def show_audit(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> AuditLog:
@@ -77,14 +76,14 @@ def model_changes_router(context: Context) -> APIRouter:
         return ScanResult(
             adopted=[f"{name}/{version}" for name, version in scan.adopted],
             refused=refused_info(scan.refused),
-            behind=_workers(scan.behind, response),
+            behind=workers_behind(scan.behind, response),
         )
 
     @router.put("/v1/models/{name}/gate", summary="Change the gate", responses=accepted(GateChanged))
     async def change_gate(name: Name, change: GateChange, who: Who, response: Response) -> GateChanged:
         context.registry.find(name)
         behind = await changes.change_gate(who, name, _spelled(change))
-        return GateChanged(**dict(gate_info(context.registry.find(name))), behind=_workers(behind, response))
+        return GateChanged(**dict(gate_info(context.registry.find(name))), behind=workers_behind(behind, response))
 
     @router.post(
         "/v1/models/{name}/versions/{version}",
@@ -114,7 +113,7 @@ def model_changes_router(context: Context) -> APIRouter:
         "/v1/models/{name}", summary="Unload a model, until it is loaded again", responses=accepted(Unloaded)
     )
     async def unload(name: Name, who: Who, response: Response) -> Unloaded:
-        return Unloaded(unloaded=name, behind=_workers(await changes.unload(who, name), response))
+        return Unloaded(unloaded=name, behind=workers_behind(await changes.unload(who, name), response))
 
     @router.put(
         "/v1/models/{name}/shadow",
@@ -137,13 +136,6 @@ def model_changes_router(context: Context) -> APIRouter:
         return await changed(name, await changes.promote(who, name), response)
 
     return router
-
-
-def _workers(behind: Behind, response: Response) -> list[WorkerBehind]:
-    """Those that have not followed. With any of them the change is accepted, not done."""
-    if behind:
-        response.status_code = HTTPStatus.ACCEPTED
-    return [WorkerBehind(**place._asdict(), reason=reason) for place, reason in behind.items()]
 
 
 def _spelled(change: GateChange) -> str:

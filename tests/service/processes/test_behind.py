@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import re
 import signal
 
 import httpx
@@ -12,7 +13,7 @@ from tests import tiny
 from tests.hammer import eventually
 from tests.running import ADMIN_KEY, RunningService
 from tests.sabotage import ADMIN
-from tests.service.pictures import RED
+from tests.service.pictures import RED, encode
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,8 @@ def service(tmp_path_factory):
         tiny.write(models, version=version)
     for name in ("one", "another", "third"):
         tiny.write(models, name=name)
-    serve = ("--serve", "tiny@1,one,another")
+    tiny.write_fitted(models, "fitted", version=1)
+    serve = ("--serve", "tiny@1,one,another,fitted")
     with RunningService(models, tmp_path_factory.mktemp("runtime"), *serve) as service:
         yield service
 
@@ -60,7 +62,8 @@ def test_a_change_that_a_worker_does_not_follow_is_accepted_and_names_it(service
         assert [worker["worker"] for worker in answer.json()["behind"]] == [1]
         assert answer.json()["behind"][0]["reason"] == "it has not taken up the change yet"
     for answer in answers[4:]:
-        assert ": it has not taken up the change yet" in answer.json()["error"]  # where clients look
+        message = r"worker 1 of \S+: it has not taken up the change yet"  # where clients look
+        assert re.search(message, answer.json()["error"])
     with Client(service.url, key=ADMIN_KEY, timeout_seconds=60) as client:
         behind = client.set_gate("tiny", "accept90").behind
     assert [worker.worker for worker in behind] == [1]
@@ -70,3 +73,13 @@ def test_a_change_that_a_worker_does_not_follow_is_accepted_and_names_it(service
     assert (answer.status_code, answer.json()["behind"]) == (200, [])
     thresholds = {httpx.post(f"{service.url}/v1/predict?model=tiny", content=RED).json()["threshold"] for _ in range(8)}
     assert len(thresholds) == 1
+
+
+def test_so_is_a_calibrated_gate_that_is_to_answer(service, stopped):
+    images, _ = tiny.familiar(60, seed=77)
+    files = [("files", (f"{number}.png", encode(image))) for number, image in enumerate(images)]
+    url = f"{service.url}/v1/models/fitted/calibrate?activate=true"
+    answer = httpx.post(url, files=files, headers=ADMIN, timeout=60)
+    assert answer.status_code == 202
+    [behind] = answer.json()["behind"]
+    assert (behind["worker"], behind["reason"]) == (1, "it has not taken up the change yet")
