@@ -20,6 +20,8 @@ from portcullis.errors import BundleError, PortcullisError, ServiceError, Source
 
 logger = logging.getLogger(__name__)
 
+REPEAT_SECONDS = 5.0
+"""How long a source that did not answer is taken to be away, where the cache will do."""
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -68,7 +70,7 @@ class CachedSource:
         self._max_bundle_bytes, self._timeout_seconds = max_bundle_bytes, timeout_seconds
         self._pauses: dict[Key, _Pause] = {}
         self._asking: threading.Thread | None = None
-        self._looked_at = float("-inf")
+        self._looked_at = self._failed_at = float("-inf")
         self._is_away = False
 
     # -- what is there -----------------------------------------------------------------------------------------------
@@ -78,17 +80,21 @@ class CachedSource:
         with contextlib.suppress(OSError):  # a full disk: the next look is as good
             self._cache.remember(listing)
         self._looked_at = time.monotonic()
+        self._failed_at = float("-inf")
         self._pauses = {key: pause for key, pause in self._pauses.items() if not isinstance(pause.error, SourceAway)}
         return listing
 
     def listing(self, max_age_seconds: float = 0.0) -> Listing:
-        try:
-            return self.look() if time.monotonic() - self._looked_at >= max_age_seconds else self.at_hand()
-        except SourceAway:
-            cached = self._cache.listing()
-            found = ", ".join(f"{name}/{version}" for name in cached.names() for version in cached.versions(name))
-            logger.warning("without %s what was fetched before counts: %s", self.place, found or "nothing")
-            return cached
+        now = time.monotonic()
+        if now - self._looked_at < max_age_seconds:
+            return self.at_hand()
+        with contextlib.suppress(SourceAway):
+            if now - self._failed_at >= REPEAT_SECONDS:
+                return self.look()
+        cached = self._cache.listing()
+        found = ", ".join(f"{name}/{version}" for name in cached.names() for version in cached.versions(name))
+        logger.warning("without %s what was fetched before counts: %s", self.place, found or "nothing")
+        return cached
 
     def at_hand(self) -> Listing:
         return self._cache.remembered() or self._cache.listing()
@@ -217,7 +223,7 @@ class CachedSource:
         self._events.on_away(str(away))
         if not self._is_away:
             logger.error("%s; what is served goes on (%s)", away, " ".join(str(error).split())[:300])
-        self._is_away = True
+        self._is_away, self._failed_at = True, time.monotonic()
         return away
 
     def _reached(self) -> None:

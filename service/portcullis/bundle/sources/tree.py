@@ -32,16 +32,15 @@ EXTRAS = {
 }
 """By scheme, the extra that brings what fsspec needs for it."""
 _STAMP_FIELDS = (
-    "ETag",
-    "etag",
-    "md5Hash",
-    "blob_id",
-    "Last-Modified",
-    "LastModified",
-    "last_modified",
-    "size",
+    *("ETag", "etag", "md5Hash", "blob_id"),
+    *("Last-Modified", "LastModified", "last_modified", "mtime", "created", "size"),
 )
+"""What implementations of fsspec call the digest of a file, its time and its size."""
 _MAX_DEFAULT_BYTES = 256
+_OPTIONS: dict[str, dict[str, Any]] = {
+    # s3fs tries again by itself; botocore beneath it would do so five times for each of these
+    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"total_max_attempts": 1}}},
+}
 
 Info = Mapping[str, Any]
 
@@ -142,7 +141,7 @@ def _open_tree(url: str, scheme: str) -> tuple[Any, str]:
     try:
         import fsspec
 
-        files, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        files, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **_OPTIONS.get(scheme, {}))
     except ImportError as error:
         extra = EXTRAS.get(scheme, "s3")
         raise SettingsError(
