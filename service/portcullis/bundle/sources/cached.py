@@ -49,8 +49,6 @@ class _Pause:
 class CachedSource:
     """One URL as one process sees it."""
 
-    is_remote = True
-
     def __init__(
         self,
         remote: Callable[[], Remote],
@@ -66,6 +64,7 @@ class CachedSource:
         self._make_remote = remote
         self._remote: Remote | None = None
         self.place = url
+        self.read_only = f"bundles come from {url}; pull one, use `portcullis calibrate`, and push the next version"
         self._cache, self._trust, self._in_use, self._events = cache, trust, in_use, events or Events()
         self._max_bundle_bytes, self._timeout_seconds = max_bundle_bytes, timeout_seconds
         self._pauses: dict[Key, _Pause] = {}
