@@ -52,8 +52,8 @@ class Tree:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         scheme = url.partition(":")[0]
-        self._is_web = scheme in ("http", "https")
-        self._opening = {"block_size": 0} if self._is_web or scheme == "hf" else {}  # one stream, no ranges
+        self._is_web, self._is_hub = scheme in ("http", "https"), scheme == "hf"
+        self._opening = {"block_size": 0} if self._is_web or self._is_hub else {}  # one stream, no ranges
         self._files, self._root = _open_tree(self.url, scheme)
         self._read_before: dict[str, tuple[str, bytes]] = {}
 
@@ -67,6 +67,8 @@ class Tree:
         return gather(entries, self._default(found.get(DEFAULT_FILE)))
 
     def download(self, place: str, file: str, target: Path, max_bytes: int) -> int:
+        if self._is_hub:  # opening says what is not there in words of its own
+            self._files.info(f"{place}/{file}")
         with self._files.open(f"{place}/{file}", "rb", **self._opening) as stream:
             return copy(stream.read, target, max_bytes)
 
