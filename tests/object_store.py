@@ -29,6 +29,8 @@ class ObjectStore:
         self.environment = CREDENTIALS | {"AWS_ENDPOINT_URL": self._url}
 
     def come_back(self) -> None:
+        if self._server is not None:
+            return
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)
         self._server.start()
         self._port = self._server.get_host_and_port()[1]
@@ -44,12 +46,13 @@ class ObjectStore:
         return f"s3://{name}/models"
 
     def write(self, bucket: str, key: str, content: bytes) -> None:
-        self._put(f"{bucket}/{key}", content)
+        """One object below that URL."""
+        self._put(f"{bucket}/models/{key}", content)
 
     def put(self, path: Path, bucket: str, files: Iterable[str]) -> None:
         """Some files of the bundle at `path`, in this order."""
         for file in files:
-            self.write(bucket, f"models/{path.parent.name}/{path.name}/{file}", (path / file).read_bytes())
+            self.write(bucket, f"{path.parent.name}/{path.name}/{file}", (path / file).read_bytes())
 
     def _put(self, path: str, content: bytes) -> None:
         httpx.put(f"{self._url}/{path}", content=content, headers=SIGNED, timeout=60).raise_for_status()

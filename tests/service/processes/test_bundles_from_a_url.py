@@ -20,9 +20,15 @@ WATCHING = ("--watch-models-seconds", "0.2", "--models-timeout-seconds", "60")
 
 
 @pytest.fixture(scope="module")
-def store():
+def one_store():
     with object_store() as store:
         yield store
+
+
+@pytest.fixture
+def store(one_store):
+    yield one_store
+    one_store.come_back()
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def test_a_service_follows_its_store_and_goes_on_without_it(store, shelf, tmp_pa
         put(store, shelf, "followed", 2)
         desk.until_answered_by(2)
 
-        store.write("followed", f"models/tiny/3/{MODEL_FILE}", b"cut short")
+        store.write("followed", f"tiny/3/{MODEL_FILE}", b"cut short")
         put(store, shelf, "followed", 3, files=FILES[1:])
         assert "digest" in eventually(lambda: desk.refused().get(3))
         assert desk.answered_by() == 2
@@ -99,7 +105,8 @@ def test_a_service_follows_its_store_and_goes_on_without_it(store, shelf, tmp_pa
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_version")
         assert desk.client.put("/v1/models/tiny/default", json={"version": None}).status_code == 200
         assert desk.answered_by() == 3
-        assert desk.client.post("/v1/models/tiny/calibrate").status_code == 409  # written where it was fetched to?
+        refused = desk.client.post("/v1/models/tiny/calibrate", files=[("files", ("red.png", RED))])
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
 
     with Desk(url, tmp_path, *WATCHING, environment=store.environment) as desk:
         assert (desk.answered_by(), desk.metric("source_reached")) == (3, 0)
