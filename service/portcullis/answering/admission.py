@@ -75,11 +75,11 @@ class Admission:
         self._fade(now)
         return self._is_too_long(line, pool, now)
 
-    def served(self, num_items: int, num_run: int, seconds: float) -> None:
+    def served(self, num_items: int, num_run: int, seconds: float, work_seconds: float | None = None) -> None:
         """What was served is no excess; how long those that ran took tells how long others will wait."""
         self._excess = max(0.0, self._excess - num_items)
         if num_run:
-            self._time.learn(num_run, seconds)
+            self._time.learn(num_run, seconds, work_seconds)
 
     def _is_too_long(self, line: Line, pool: PoolLine | None, now: float) -> bool:
         """In a flood: whether one more would neither be answered soon nor keep the engine, or a thread, from idling."""
