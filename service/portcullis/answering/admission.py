@@ -61,6 +61,11 @@ class Admission:
         self._time = BatchTime()
         self._excess, self._at = 0.0, now
 
+    @property
+    def is_flooded(self) -> bool:
+        """Whether more was offered than served of late; while not, nothing is hopeless, whoever stands in line."""
+        return self._excess > self._flood
+
     def offer(self, line: Line, now: float, pool: PoolLine | None = None, deadline: float = math.inf) -> bool:
         """Count one offer; whether it may join those that wait. `pool` is given for one that must be prepared there."""
         self._fade(now)
@@ -83,7 +88,7 @@ class Admission:
 
     def _is_too_long(self, line: Line, pool: PoolLine | None, now: float) -> bool:
         """In a flood: whether one more would neither be answered soon nor keep the engine, or a thread, from idling."""
-        if self._excess <= self._flood:
+        if not self.is_flooded:
             return False
         limit, wait = self._limits.overload_wait_seconds, self._wait(line, now)
         if wait > limit and line.num_waiting >= self._time.least_worthwhile(self._limits.max_batch):

@@ -75,6 +75,8 @@ class Batcher(Generic[Item, Prepared, Row]):
 
     def refuse_if_flooded(self, is_large: bool = False) -> None:
         """Raise Overloaded while a flood lasts, before its body is read: refusing must cost less than serving."""
+        if not self._admission.is_flooded:  # nearly always: asked more than once a request, so nothing else first
+            return
         now, line, pool = time.monotonic(), self._line(), self._pool_line(is_large)
         if self._admission.is_hopeless(line, now, pool):
             self._admission.offer(line, now, pool)
