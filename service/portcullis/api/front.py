@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from portcullis.api.bodies import Bodies, Held, is_small, max_bytes
 from portcullis.api.context import Context
 from portcullis.api.cors import Cors
 from portcullis.api.errors import error_body, error_headers
@@ -55,6 +56,7 @@ class Front:
         self._app = app
         self._bare_routes = bare_routes
         self._body_limit = body_limit
+        self._bodies = Bodies(max_bytes(context.settings))
         self._cors = cors
         self._metrics = context.metrics
         self._log = context.request_log
@@ -66,6 +68,16 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if is_small(scope):
+            await self._exchange(scope, receive, send)
+            return
+        held = Held(self._bodies, receive)
+        try:
+            await self._exchange(scope, held.receive, send)
+        finally:
+            held.release()
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(send, _request_id(scope), _connection(scope))
         scope.setdefault("state", {})["exchange"] = exchange
         app = self._app

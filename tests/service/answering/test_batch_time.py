@@ -34,7 +34,7 @@ def test_batches_of_one_size_say_nothing_of_the_parts_and_so_change_neither():
 
 
 def test_a_machine_that_becomes_slower_is_slower_in_both_parts():
-    """As batches of one size tell it: a level that rose is not all fixed, which would call for full batches for ever."""
+    """As batches of one size tell it: a level that rose is not all fixed, which would call for full batches."""
     time = learned([1, 4, 8] * 20 + [8] * 200, fixed=0.0002, per_item=0.001)
     for _ in range(200):
         time.learn(8, 2 * 0.0082)
