@@ -1,5 +1,6 @@
 """Fixtures that several test folders share."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from portcullis.store.schema import migrate
 from portcullis.store.sqlite import Sqlite
 from tests import postgres, tiny
 from tests.running import RunningService
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with the most long tests first: where several processes share them, none is left with one at the end."""
+    num_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -num_slow[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -34,12 +34,13 @@ class BatchTime:
         if self._weight:
             seconds = min(seconds, MAX_SURPRISE * self.seconds(num_items))
             work = min(work, MAX_SURPRISE * self.seconds(num_items) / self.stretch)
-        n = float(num_items)
-        new = (1.0, n, work, n * n, n * work, seconds)
-        old = (self._weight, self._items, self._work, self._items_squared, self._items_work, self._seconds)
-        self._weight, self._items, self._work, self._items_squared, self._items_work, self._seconds = (
-            MEMORY * before + (1 - MEMORY) * now for before, now in zip(old, new, strict=True)
-        )
+        new = 1 - MEMORY
+        self._weight = MEMORY * self._weight + new
+        self._items = MEMORY * self._items + new * num_items
+        self._items_squared = MEMORY * self._items_squared + new * num_items * num_items
+        self._work = MEMORY * self._work + new * work
+        self._items_work = MEMORY * self._items_work + new * num_items * work
+        self._seconds = MEMORY * self._seconds + new * seconds
         self._fit()
 
     def least_worthwhile(self, max_batch: int) -> int:

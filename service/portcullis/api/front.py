@@ -68,19 +68,12 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if is_small(scope):
-            await self._exchange(scope, receive, send)
-            return
-        held = Held(self._bodies, receive)
-        try:
-            await self._exchange(scope, held.receive, send)
-        finally:
-            held.release()
-
-    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(send, _request_id(scope), _connection(scope))
         scope.setdefault("state", {})["exchange"] = exchange
-        app = self._app
+        app, held = self._app, None
+        if not is_small(scope):
+            held = Held(self._bodies, receive)
+            receive = held.receive
         route = self._bare_routes.get(scope["path"])
         if route is not None and scope["method"] == "POST":  # past a framework that these have no use for
             scope["route"], app, exchange.headers = route, route.bare, BARE_HEADERS
@@ -93,6 +86,9 @@ class Front:
             await app(scope, receive, exchange.send)
         except Exception as error:
             await self._answer_failure(exchange, error)
+        finally:
+            if held is not None:
+                held.release()
         self._account(scope, exchange)
 
     def turn_away(self, target: bytes, headers: list[Header]) -> WholeResponse | None:
