@@ -79,7 +79,6 @@ class Batcher(Generic[Item, Prepared, Row]):
             return
         now, line, pool = time.monotonic(), self._line(), self._pool_line(is_large)
         if self._admission.is_hopeless(line, now, pool):
-            self._admission.offer(line, now, pool)
             self._refuse(line)
 
     async def submit(

@@ -83,7 +83,6 @@ class EngineThere:
         now, line = time.monotonic(), self._link.line()
         pool = self._work.pool.line() if is_large else None
         if self._admission.is_hopeless(line, now, pool):
-            self._admission.offer(line, now, pool)
             self._refuse(line)
 
     async def submit(
