@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from portcullis.bundle.files import Bundle
@@ -13,7 +14,12 @@ from portcullis.store.postgresql import Postgres
 from portcullis.store.schema import migrate
 from portcullis.store.sqlite import Sqlite
 from tests import postgres, tiny
+from tests.hammer import PATIENCE_SECONDS
 from tests.running import RunningService
+
+# A machine may stand still for longer than httpx waits by itself; whoever tests for an answer in time says so.
+for _wait in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, _wait, PATIENCE_SECONDS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
