@@ -75,7 +75,7 @@ class Admission:
         return not (is_full or self._is_too_long(line, pool, now) or self._is_too_late(line, pool, now, deadline))
 
     def is_hopeless(self, line: Line, now: float, pool: PoolLine | None = None) -> bool:
-        """Whether an offer would be refused now because of a flood, for a refusal before any work is done; so counted."""
+        """Whether an offer is refused because of a flood, before any work is done for it; if so it is counted."""
         self._fade(now)
         if not self._is_too_long(line, pool, now):
             return False
