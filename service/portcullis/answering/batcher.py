@@ -212,18 +212,18 @@ class Batcher(Generic[Item, Prepared, Row]):
         self._beside.discard(job)
         return job.prepared is not None
 
-    def _deliver(self, outcomes: list[Outcome[Item, Prepared, Row]], *seconds: float) -> None:
-        """`seconds` that a batch took, and those that its thread worked."""
+    def _deliver(
+        self, outcomes: list[Outcome[Item, Prepared, Row]], seconds: float = 0.0, work_seconds: float = 0.0
+    ) -> None:
+        """`seconds` that a batch took, `work_seconds` by the clock of its thread."""
         try:
-            self._loop.call_soon_threadsafe(self._settle, outcomes, *seconds)
+            self._loop.call_soon_threadsafe(self._settle, outcomes, seconds, work_seconds)
         except RuntimeError:  # the event loop has closed: nobody waits any more
             logger.debug("dropped %d answers after shutdown", len(outcomes))
 
     # -- the event loop ----------------------------------------------------------------------------------------------
 
-    def _settle(
-        self, outcomes: list[Outcome[Item, Prepared, Row]], seconds: float = 0.0, work_seconds: float = 0.0
-    ) -> None:
+    def _settle(self, outcomes: list[Outcome[Item, Prepared, Row]], seconds: float, work_seconds: float) -> None:
         num_run = sum(not isinstance(outcome, BaseException) for _, outcome in outcomes)
         self._admission.served(len(outcomes), num_run, seconds, work_seconds)
         for job, outcome in outcomes:
