@@ -39,7 +39,7 @@ Count = Annotated[int, Field(ge=0)]
 class BlockEvidence(BaseModel):
     """R of every bet, and the alarm, as they are kept from block to block."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)  # what a newer service keeps beside is none of our business
 
     bounds: tuple[Annotated[float, Field(gt=0, le=1)], ...]
     """u of every event."""

@@ -43,6 +43,26 @@ class ScoreHistogram:
     """Of the finite scores."""
 
 
+@dataclass(frozen=True)
+class FleetReading:
+    """The evidence of a whole fleet, as one of its instances last read it."""
+
+    evidence_log10: float
+    alarm: bool
+    threshold: float
+    num_images_since_reset: int
+    num_alarms_since_reset: int
+    updated_by: str
+    age_seconds: float
+    """Of the evidence when it was read, by the database's clock."""
+    read_at: float
+    """When that was, in seconds since 1970 by this machine's clock."""
+
+    def seconds_ago(self, now: float) -> float:
+        """How old the evidence is by now."""
+        return max(self.age_seconds, 0.0) + max(now - self.read_at, 0.0)
+
+
 class DriftPoint(BaseModel):
     """One moment of the recent past."""
 
