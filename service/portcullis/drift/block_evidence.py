@@ -92,4 +92,5 @@ def _bet(before: BlockEvidence, counts: NDArray[np.int64]) -> NDArray[np.float64
         [happened * np.log1p(stake * (1 / bounds - 1)) + (num_images - happened) * np.log1p(-stake) for stake in STAKES]
     )
     log_evidence = np.log(np.array(before.evidence) + before.starts) + log_factor
-    return np.exp(np.minimum(log_evidence, math.log(HEADROOM * before.threshold)))
+    capped: NDArray[np.float64] = np.exp(np.minimum(log_evidence, math.log(HEADROOM * before.threshold)))
+    return capped

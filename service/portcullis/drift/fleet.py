@@ -44,7 +44,7 @@ class Said:
     """Whether no database can have heard of it."""
 
 
-class FleetDrift:
+class FleetEvidence:
     """One an instance. `say`, `forgotten` and `reading` are for the drift thread, `visit` for the link's."""
 
     def __init__(self, instance: str, clock: str, alarm_images: float) -> None:

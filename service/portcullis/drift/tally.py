@@ -1,4 +1,4 @@
-"""What an instance counts for the evidence of its fleet: totals of one series, which begins with a version or a score."""
+"""What an instance counts for its fleet: totals of one series, which begins with a version, or with another score."""
 
 import secrets
 from collections.abc import Sequence

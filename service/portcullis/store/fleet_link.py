@@ -8,11 +8,14 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable
 
 from portcullis.errors import DatabaseAway, ServiceError
+from portcullis.store.database import Line
 from portcullis.store.followers import Followed, beat, leave, read_workers
 from portcullis.store.notes import LINK, note
 from portcullis.store.postgresql import Postgres, PostgresLine
+from portcullis.store.schema import migrate
 from portcullis.store.sqlite import Sqlite
 from portcullis.store.state import READ_STATE, DesiredState, StateStore, parse
 
@@ -27,18 +30,29 @@ MAX_PAUSE_SECONDS = 10.0
 class FleetLink:
     """Runs until told to stop; outlives any failure."""
 
-    def __init__(self, local: Sqlite, fleet: Postgres, instance: str, follows_state: bool = True) -> None:
+    def __init__(
+        self,
+        local: Sqlite,
+        fleet: Postgres,
+        instance: str,
+        follows_state: bool = True,
+        errand: Callable[[Line], None] = lambda line: None,
+    ) -> None:
+        """`errand`: what else is to be done over the connection once a second."""
+        self._errand = errand
         self._local, self._fleet, self._instance, self._follows_state = local, fleet, instance, follows_state
         self._kept, self._wanted = StateStore(local), StateStore(fleet)
         self._is_connected: bool | None = None
         self._workers: dict[int, Followed] = {}
         self._stamp: object = None
         self._next_beat = 0.0
+        self._complaint: str | None = None
 
     def run(self, stopping: threading.Event) -> None:
         failures = 0
         while not stopping.is_set():
             try:
+                migrate(self._fleet)  # it may have been away at the start, or be another by now
                 with self._fleet.line() as line:
                     line.listen()
                     self._next_beat = 0.0
@@ -78,8 +92,22 @@ class FleetLink:
         if self._is_new_of_workers() or is_due:
             with line.writing(is_durable=False) as session:
                 beat(session, self._fleet.clock, self._instance, self._workers)
-            self._next_beat = time.monotonic() + BEAT_SECONDS
             self.tell(is_connected=True)
+        if is_due:
+            self._next_beat = time.monotonic() + BEAT_SECONDS
+            self._run_errand(line)
+
+    def _run_errand(self, line: PostgresLine) -> None:
+        """Whatever is wrong with it, the state is followed."""
+        try:
+            self._errand(line)
+            self._complaint = None
+        except DatabaseAway:
+            raise
+        except Exception as error:
+            if str(error) != self._complaint:  # once, however often it is tried again
+                logger.exception("could not tell the fleet what was counted; trying again")
+            self._complaint = str(error)
 
     def _copy(self, wanted: DesiredState | None) -> None:
         """What the database says, into the file. What cannot be written now is tried at the next look."""
@@ -111,8 +139,11 @@ class FleetLink:
         return is_new
 
     def _leave(self) -> None:
+        """With a last errand: what was counted until now is told."""
         try:
-            with self._fleet.writing() as session:
-                leave(session, self._fleet.clock, self._instance)
+            with self._fleet.line() as line:
+                self._run_errand(line)
+                with line.writing() as session:
+                    leave(session, self._fleet.clock, self._instance)
         except ServiceError as error:
             logger.warning("cannot take leave of the fleet: %s", error)

@@ -7,7 +7,7 @@ import pytest
 
 from bench import drift_streams as streams
 from portcullis.drift.block_evidence import BlockEvidence, after, begin
-from portcullis.drift.fleet import FleetDrift, Said
+from portcullis.drift.fleet import FleetEvidence, Said
 from portcullis.drift.tally import Tally, watched
 from portcullis.store import drift_counts
 from portcullis.store.drift_counts import Told
@@ -23,7 +23,7 @@ class Instance:
     def __init__(self, database, name="a", version=1):
         self.database, self.name, self.version = database, name, version
         self.tally = Tally(EVENTS)
-        self.fleet = FleetDrift(name, database.clock, A)
+        self.fleet = FleetEvidence(name, database.clock, A)
 
     @property
     def watched(self):
