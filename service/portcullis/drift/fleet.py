@@ -19,6 +19,7 @@ from portcullis.store.drift_counts import (
     RETELL_SECONDS,
     Told,
     bounds_of,
+    end_evidence,
     end_series,
     read_evidence,
     read_lead,
@@ -108,6 +109,7 @@ class FleetEvidence:
         return None
 
     def _lead(self, session: Session, now: float) -> None:
+        end_evidence(session, self._clock)
         kept = read_evidence(session)
         for watched, counts in _blocks(take_counts(session)).items():
             row = kept.get(watched) or bounds_of(session, watched)

@@ -151,9 +151,10 @@ class DriftWatch:
             self._next_point = now + POINT_SECONDS
             for name, tracked in self._tracked.items():
                 tracked.history = [*tracked.history[1 - MAX_POINTS :], tracked.point(reports[name])]
-        known = self._fleet.reading if self._fleet is not None else lambda watched: None
+        fleet = self._fleet
         models = {
-            name: tracked.published(reports[name], known(tracked.watched)) for name, tracked in self._tracked.items()
+            name: tracked.published(reports[name], fleet.reading(tracked.watched) if fleet else None)
+            for name, tracked in self._tracked.items()
         }
         self._write(Published(cursors=self._cursors, models=models))
         if fleet is not None:

@@ -113,14 +113,21 @@ def write_evidence(session: Session, watched: str, model: str, body: str) -> Non
     put(session, "drift_evidence", "watched", watched=watched, model=model, body=body)
 
 
-def tidy(session: Session, clock: str) -> None:
-    """The evidence of what is served nowhere any more ends, once the model is served otherwise; old series go."""
-    living = f"FROM drift_counts WHERE is_over = 0 AND told > {clock} - :living"
+def end_evidence(session: Session, clock: str) -> None:
+    """Evidence ends when none of the series that it is of goes on, while the model is served otherwise: by another
+    version or score, or by the same one again, which then begins anew. A fleet that stands still ends nothing."""
+    living = f"is_over = 0 AND told > {clock} - :living"
     session.run(
-        f"DELETE FROM drift_evidence WHERE watched NOT IN (SELECT watched {living})"
-        f" AND model IN (SELECT model {living})",
+        "DELETE FROM drift_evidence WHERE watched NOT IN (SELECT taken.watched FROM drift_taken AS taken"
+        f" JOIN drift_counts AS counted ON counted.series = taken.series WHERE {living})"
+        f" AND model IN (SELECT model FROM drift_counts WHERE {living})",
         living=LIVING_SECONDS,
     )
+    session.run("DELETE FROM drift_counts WHERE is_over = 1 AND watched NOT IN (SELECT watched FROM drift_evidence)")
+
+
+def tidy(session: Session, clock: str) -> None:
+    """Series that were not heard of for long go."""
     session.run(f"DELETE FROM drift_counts WHERE told < {clock} - :forgotten", forgotten=FORGOTTEN_SECONDS)
     session.run("DELETE FROM drift_taken WHERE series NOT IN (SELECT series FROM drift_counts)")
 

@@ -218,20 +218,38 @@ def test_a_swap_of_all_begins_anew_even_back_to_the_version_before(database):
     assert a.visit().alarm
     for version in (2, 1):
         a.swap(version)
-        a.fleet._next_tidy = 0.0
-        a.visit()
         reading = a.count([0.5] * 3).visit()
         assert (reading.num_images_since_reset, reading.alarm) == (3, False)
     assert len(database.read("SELECT * FROM drift_evidence")) == 1
+
+
+def test_a_swap_there_and_back_between_two_looks_begins_anew_too(database):
+    a = Instance(database).count([0.001] * 100)
+    assert a.visit().alarm
+    a.count([0.001] * 7).say()  # not told before the swap: of no use any more
+    a.swap(2)
+    a.swap(1)
+    assert a.count([0.5] * 3).visit().num_images_since_reset == 3
+
+
+def test_a_replacement_of_every_instance_in_turn_ends_nothing(database):
+    """New ones have other directories; each comes before the one that it replaces goes."""
+    old = Instance(database, "old").count([0.3] * 10)
+    old.visit()
+    new = Instance(database, "new").count([0.3] * 5)
+    new.visit()
+    age_everything(database, drift_counts.LEAD_SECONDS)
+    assert new.count([0.3]).visit().num_images_since_reset == 16
+    newer = Instance(database, "newer").count([0.3] * 2)
+    newer.visit()
+    assert new.visit().num_images_since_reset == 18
 
 
 def test_the_evidence_outlives_a_stop_of_the_whole_fleet(database):
     a = Instance(database).count([0.001] * 100)
     assert a.visit().alarm
     age_everything(database, 2 * drift_counts.LIVING_SECONDS)
-    again = a.restart()
-    again.fleet._next_tidy = 0.0
-    assert again.visit().alarm
+    assert a.restart().visit().alarm
 
 
 def test_series_of_instances_long_gone_are_forgotten(database):
