@@ -85,8 +85,8 @@ def test_swaps_at_either_instance_answer_nothing_wrong_anywhere(fleet):
     first, second = fleet
     with Hammer(first.url, SHARPNESS, 1) as one, Hammer(second.url, SHARPNESS, 1) as other:
         for swap in range(10):
-            answer = put_default(fleet[swap % 2], 2 - swap % 2)
-            assert answer.status_code in (200, 202)
+            # 503: a machine that stands still for seconds has no connection to its database
+            eventually(lambda turn=swap: put_default(fleet[turn % 2], 2 - turn % 2).status_code in (200, 202))
     for hammer in (one, other):
         assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
 
@@ -119,30 +119,34 @@ def test_the_fleet_gathers_evidence_over_all_and_goes_on_when_the_one_that_did_s
     ask(first, RED, 5)
 
     def all_is_taken_in():
-        """Every instance has told what it counted, and knows that all of it is in the evidence."""
-        found = [drift_of(service) for service in fleet]
-        told = sum(one.num_images_since_reset for one in found)
-        is_in = all(one.fleet.num_images_since_reset == told for one in found)
-        return found if is_in and {one.instance for one in found[0].fleet.instances} == {"a", "b"} else None
+        """What each instance has counted is in the evidence, and all know it."""
+        found = [drift_of(service).fleet for service in fleet]
+        known = {one.instance: one for one in found[0].instances}
+        is_in = all(one.num_images_taken == one.num_images_since_reset for one in known.values())
+        alike = len({one.num_images_since_reset for one in found}) == 1
+        return found[0] if known.keys() == {"a", "b"} and is_in and alike else None
 
-    found = eventually(all_is_taken_in)
-    told = found[0].fleet
-    assert (told.num_instances, {one.version for one in told.instances}) == (2, {found[0].version})
-    assert {one.gate for one in told.instances} == {gate_of(first)}
-    assert sum(one.num_images for one in told.instances) == told.num_images
-    leader, other = (first, second) if told.updated_by == "a" else (second, first)
-    leader.process.send_signal(signal.SIGSTOP)  # its supervisor counts nothing and tells nothing; its connection stands
+    told = eventually(all_is_taken_in)
+    assert told.num_instances == 2
+    assert {(one.version, one.gate) for one in told.instances} == {(drift_of(first).version, gate_of(first))}
+    assert sum(one.num_images for one in told.instances) == told.num_images > 0
+    leader, other, name = (first, second, "b") if told.updated_by == "a" else (second, first, "a")
+    leader.process.send_signal(signal.SIGSTOP)  # its supervisor counts and tells nothing; its connection stands
     try:
         ask(other, STRANGE, 50)
-        name = "b" if told.updated_by == "a" else "a"
-        alarmed = eventually(lambda: (now := drift_of(other).fleet) and now.alarm and now)
-        assert alarmed.updated_by == name
+
+        def is_taken_over():
+            now = drift_of(other).fleet
+            return now.updated_by == name and now.num_images_since_reset == told.num_images_since_reset + 50 and now
+
+        assert eventually(is_taken_over).alarm
         assert metric_of(other, "fleet_drift_alarm") == 1
     finally:
         leader.process.send_signal(signal.SIGCONT)
     ask(leader, RED, 5)
-    eventually(all_is_taken_in)
-    assert eventually(lambda: metric_of(leader, "fleet_drift_images")) == drift_of(leader).fleet.num_images_since_reset
+    total = told.num_images_since_reset + 55
+    eventually(lambda: {metric_of(service, "fleet_drift_images") for service in fleet} == {total})
+    assert eventually(all_is_taken_in).num_images_since_reset == total
 
 
 def test_one_review_queue_for_all(fleet):
