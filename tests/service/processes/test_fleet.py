@@ -31,8 +31,8 @@ def url(cluster):
 
 def serve(directory, runtime, url, name):
     """One instance; a machine that stands still for a moment must not look like a flood."""
-    flags = ("--workers", "1", "--instance", name, "--overload-wait-seconds", "30", "--review-enabled")
-    return sabotage.serve(directory, runtime, *flags, environment={"PORTCULLIS_DATABASE": url})
+    flags = ("--workers", "1", "--instance", name, "--overload-wait-seconds", "30", "--deadline-seconds", "60")
+    return sabotage.serve(directory, runtime, *flags, "--review-enabled", environment={"PORTCULLIS_DATABASE": url})
 
 
 @pytest.fixture(scope="module")
