@@ -36,7 +36,6 @@ from portcullis.settings import Settings
 from portcullis.store.fleet_link import FleetLink
 from portcullis.store.followers import Followers
 from portcullis.store.postgresql import Postgres
-from portcullis.store.schema import migrate
 from portcullis.store.state import DesiredState, StateStore
 from portcullis.telemetry.files import forget_gauges
 
@@ -129,7 +128,7 @@ class Supervisor:
         """Make the tables of a fleet; where its database is away, say so and go on."""
         link = FleetLink(self._stores.local, fleet, self._options.instance or "", self._options.state is None)
         try:
-            migrate(fleet)
+            link.prepare()
         except DatabaseAway as error:
             link.tell(is_connected=False, cause=error)
         return link

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from portcullis.errors import DatabaseAway, SettingsError, StateNotWritten
+from portcullis.errors import DatabaseAway, DatabaseDamaged, SettingsError, StateNotWritten
 from portcullis.store.database import Database, Line, Row, Session
 
 CHANNEL = "portcullis"
@@ -17,7 +17,8 @@ CONNECTION = {
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
-    "options": "-c statement_timeout=5000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=10000",
+    "options": "-c statement_timeout=5000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=10000"
+    " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3",  # its own end of that cable
     "application_name": "portcullis",
 }
 
@@ -116,6 +117,8 @@ def _told(driver: Any) -> Iterator[None]:
         yield
     except driver.errors.DiskFull as error:
         raise StateNotWritten("the database's disk is full: nothing was changed") from error
+    except driver.errors.UndefinedTable as error:
+        raise DatabaseDamaged("the database has no such table; an instance that reaches it makes them") from error
     except driver.Error as error:
         raise DatabaseAway("the database cannot be reached or does not answer; what is served goes on") from error
 
