@@ -1,4 +1,4 @@
-"""The link of an instance to its fleet's database, on a real PostgreSQL; whole instances are in processes/test_fleet.py."""
+"""The link of an instance to its fleet's database, a real PostgreSQL; whole instances: processes/test_fleet.py."""
 
 import threading
 from contextlib import contextmanager
