@@ -1,11 +1,16 @@
 """What is done to a real fleet under load, for `python -m bench.fleet` and its short form in the tests."""
 
+import contextlib
+import functools
+import http.client
 import itertools
+import json
 import statistics
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -16,7 +21,7 @@ from tests.running import RunningService
 from tests.sabotage import ADMIN, SHARPNESS, metric
 
 GATES = ("accept90", "accept80", "accept95")
-LOOK_SECONDS = 0.004
+LOOK_SECONDS = 0.01
 THREADS = 3
 
 
@@ -25,11 +30,11 @@ def gate_changes(fleet: RealFleet, num_changes: int) -> Figures:
     delays: list[float] = []
     answered: list[float] = []
     statuses: Counter[int] = Counter()
-    with Hammer(fleet.url, SHARPNESS, THREADS) as hammer:
+    with Hammer(fleet.url, SHARPNESS, THREADS) as hammer, httpx.Client(headers=ADMIN, timeout=30) as client:
         for point in itertools.islice(itertools.cycle(GATES), num_changes):
             watches = [_Watch(service, point) for service in fleet.instances.values()]
             started = time.monotonic()
-            statuses[put_gate(fleet.url, point).status_code] += 1
+            statuses[put_gate(fleet.url, point, client).status_code] += 1
             answered.append(time.monotonic() - started)
             delays += [watch.wait() - started for watch in watches]
     return {
@@ -49,28 +54,33 @@ class _Watch:
     """Asks one instance for its gate, again and again, until it is as wanted."""
 
     def __init__(self, service: RunningService, point: str) -> None:
-        self._url, self._point, self._seen = f"{service.url}/v1/models/tiny/gate", point, 0.0
+        self._address, self._point, self._seen = urlsplit(service.url).netloc, point, 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        with httpx.Client(timeout=30) as client:
-            eventually(lambda: time.sleep(LOOK_SECONDS) or _gate(client, self._url) == self._point)
+        with contextlib.closing(http.client.HTTPConnection(self._address, timeout=30)) as connection:
+            eventually(lambda: time.sleep(LOOK_SECONDS) or self._gate(connection) == self._point)
         self._seen = time.monotonic()
+
+    def _gate(self, connection: http.client.HTTPConnection) -> object:
+        connection.request("GET", "/v1/models/tiny/gate")
+        return json.loads(connection.getresponse().read())["operating_point"]
 
     def wait(self) -> float:
         self._thread.join()
-        assert self._seen, f"{self._url} never had the gate {self._point}"
+        assert self._seen, f"{self._address} never had the gate {self._point}"
         return self._seen
 
 
 def swaps(fleet: RealFleet, num_swaps: int) -> Figures:
     """The version is swapped through the balancer."""
     seconds, statuses = [], Counter[int]()
-    with Hammer(fleet.url, SHARPNESS, THREADS) as hammer:
+    with Hammer(fleet.url, SHARPNESS, THREADS) as hammer, httpx.Client(headers=ADMIN, timeout=30) as client:
         for number in range(num_swaps):
             started = time.monotonic()
-            statuses[put_version(fleet.url, 2 - number % 2).status_code] += 1
+            answer = client.put(f"{fleet.url}/v1/models/tiny/default", json={"version": 2 - number % 2})
+            statuses[answer.status_code] += 1
             seconds.append(time.monotonic() - started)
     return {
         "swaps": num_swaps,
@@ -166,12 +176,9 @@ def restarted_database(fleet: RealFleet, num_restarts: int) -> Figures:
     }
 
 
-def put_gate(url: str, point: str) -> httpx.Response:
-    return httpx.put(f"{url}/v1/models/tiny/gate", json={"operating_point": point}, headers=ADMIN, timeout=30)
-
-
-def put_version(url: str, version: int) -> httpx.Response:
-    return httpx.put(f"{url}/v1/models/tiny/default", json={"version": version}, headers=ADMIN, timeout=30)
+def put_gate(url: str, point: str, client: httpx.Client | None = None) -> httpx.Response:
+    put = client.put if client is not None else functools.partial(httpx.put, headers=ADMIN, timeout=30)
+    return put(f"{url}/v1/models/tiny/gate", json={"operating_point": point})
 
 
 def put_until_made(url: str, point: str) -> bool:
@@ -182,12 +189,7 @@ def put_until_made(url: str, point: str) -> bool:
 
 
 def gate_of(service: RunningService) -> str | None:
-    with httpx.Client(timeout=30) as client:
-        return _gate(client, f"{service.url}/v1/models/tiny/gate")
-
-
-def _gate(client: httpx.Client, url: str) -> str | None:
-    point: str | None = client.get(url).json()["operating_point"]
+    point: str | None = httpx.get(f"{service.url}/v1/models/tiny/gate", timeout=30).json()["operating_point"]
     return point
 
 

@@ -67,6 +67,7 @@ def damaged_database(ground: Ground) -> Figures:
     with ground.serve() as service, Hammer(service.url, SHARPNESS, 2) as hammer:
         for number in range(rounds):
             put_until_done(service, 2)
+            time.sleep(random.uniform(0.1, 1))  # the supervisor takes note of a change within a twentieth of a second
             right += state_after(service.runtime, DAMAGES[number % len(DAMAGES)]) == default_of(service) == 2
             put_until_done(service, 1)
     expected, words = (1, "the settings say") if ground.url is None else (2, "the fleet has agreed on")
