@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from portcullis.answering.review_queue import NoReview
+from portcullis.drift.instances import InstanceReader
 from portcullis.drift.published import DriftReader
 from portcullis.errors import Unavailable
 from portcullis.http.keys import Access
@@ -27,6 +28,7 @@ class Context:
     calibrating: Calibrating
     watcher: Watcher
     drift: DriftReader
+    instances: InstanceReader
     access: Access
     metrics: Metrics
     request_log: RequestLog

@@ -24,6 +24,10 @@ class Session(ABC):
         """Nobody else changes tables until the transaction ends."""
 
     @abstractmethod
+    def try_lock(self, name: str) -> bool:
+        """Whether nobody else has the lock of this name; then it is ours until the transaction ends."""
+
+    @abstractmethod
     def notify(self) -> None:
         """Wake those who listen, once this is committed."""
 

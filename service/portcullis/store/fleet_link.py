@@ -5,8 +5,10 @@ One thread of the supervisor with one connection. Without the database everythin
 
 import logging
 import threading
+from collections.abc import Callable
 
 from portcullis.errors import DatabaseAway, DatabaseDamaged, ServiceError
+from portcullis.store.database import Line
 from portcullis.store.followers import Followed, beat, leave, read_workers
 from portcullis.store.notes import LINK, note
 from portcullis.store.pace import Pace
@@ -23,7 +25,16 @@ LOOK_SECONDS = 0.05
 class FleetLink:
     """Runs until told to stop; outlives any failure."""
 
-    def __init__(self, local: Sqlite, fleet: Postgres, instance: str, follows_state: bool = True) -> None:
+    def __init__(
+        self,
+        local: Sqlite,
+        fleet: Postgres,
+        instance: str,
+        follows_state: bool = True,
+        errand: Callable[[Line], None] = lambda line: None,
+    ) -> None:
+        """`errand`: what else is to be done over the connection once a second."""
+        self._errand = errand
         self._local, self._fleet, self._instance, self._follows_state = local, fleet, instance, follows_state
         self._kept, self._wanted = StateStore(local), StateStore(fleet)
         self._is_connected: bool | None = None
@@ -31,6 +42,7 @@ class FleetLink:
         self._stamp: object = None
         self._pace = Pace()
         self._has_tables = False
+        self._complaint: str | None = None
 
     def prepare(self) -> None:
         """Make the tables where they are not as this service knows them."""
@@ -83,9 +95,23 @@ class FleetLink:
         if self._is_new_of_workers() or is_due:
             with line.writing(is_durable=False) as session:
                 wanted = beat(session, self._fleet.clock, self._instance, self._workers)
-            self._pace.has_beaten()
             self.tell(is_connected=True)
             self._copy(wanted)
+        if is_due:
+            self._run_errand(line)
+            self._pace.has_beaten()
+
+    def _run_errand(self, line: PostgresLine) -> None:
+        """Whatever is wrong with it, the state is followed."""
+        try:
+            self._errand(line)
+            self._complaint = None
+        except DatabaseAway:
+            raise
+        except Exception as error:
+            if str(error) != self._complaint:  # once, however often it is tried again
+                logger.exception("could not tell the fleet what was counted; trying again")
+            self._complaint = str(error)
 
     def _copy(self, wanted: DesiredState | None) -> None:
         """What the database says, into the file. What cannot be written now is tried at the next look."""
@@ -120,8 +146,11 @@ class FleetLink:
         return is_new
 
     def _leave(self) -> None:
+        """With a last errand: what was counted until now is told."""
         try:
-            with self._fleet.writing() as session:
-                leave(session, self._fleet.clock, self._instance)
+            with self._fleet.line() as line:
+                self._run_errand(line)
+                with line.writing() as session:
+                    leave(session, self._fleet.clock, self._instance)
         except ServiceError as error:
             logger.warning("cannot take leave of the fleet: %s", error)

@@ -100,6 +100,10 @@ class _PostgresSession(Session):
     def lock_schema(self) -> None:
         self._connection.execute("SELECT pg_advisory_xact_lock(hashtext('portcullis.schema'))")
 
+    def try_lock(self, name: str) -> bool:
+        [row] = self.run("SELECT pg_try_advisory_xact_lock(hashtext(:name)) AS is_ours", name=name)
+        return bool(row["is_ours"])
+
     def notify(self) -> None:
         self._connection.execute(f"NOTIFY {CHANNEL}")
 

@@ -34,6 +34,16 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO review_totals VALUES (1, 0, 0, 0)",
         "CREATE TABLE review_images (id TEXT PRIMARY KEY, content BYTEA NOT NULL)",
     ),
+    (  # a fleet's evidence of drift
+        "CREATE TABLE drift_counts (series TEXT PRIMARY KEY, instance TEXT NOT NULL, model TEXT NOT NULL,"
+        " watched TEXT NOT NULL, bounds TEXT NOT NULL, num_images BIGINT NOT NULL, counts TEXT NOT NULL,"
+        " body TEXT NOT NULL, told DOUBLE PRECISION NOT NULL, is_over INTEGER NOT NULL)",
+        "CREATE TABLE drift_taken (series TEXT PRIMARY KEY, watched TEXT NOT NULL, num_images BIGINT NOT NULL,"
+        " counts TEXT NOT NULL, before TEXT NOT NULL)",
+        "CREATE TABLE drift_evidence (watched TEXT PRIMARY KEY, model TEXT NOT NULL, body TEXT NOT NULL)",
+        "CREATE TABLE drift_lead (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL,"
+        " told DOUBLE PRECISION NOT NULL)",
+    ),
 )
 
 

@@ -7,13 +7,14 @@ import httpx
 import pytest
 
 from portcullis.client import Client
+from portcullis.schemas.drift import DriftInfo
 from portcullis.store.postgresql import Postgres
 from portcullis.store.state import StateStore
 from tests import sabotage
 from tests.hammer import Hammer, eventually
 from tests.running import ADMIN_KEY
 from tests.sabotage import ADMIN, SHARPNESS, metric, put_default
-from tests.service.pictures import STRANGE
+from tests.service.pictures import RED, STRANGE
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +48,12 @@ def put_gate(service, point):
 
 def gate_of(service):
     return httpx.get(f"{service.url}/v1/models/tiny/gate", timeout=30).json()["operating_point"]
+
+
+def metric_of(service, name):
+    """Of the one model and version that there is drift of."""
+    lines = httpx.get(f"{service.url}/metrics", timeout=30).text.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"portcullis_{name}{{")), None)
 
 
 def is_connected(service):
@@ -90,6 +97,47 @@ def test_an_instance_that_does_not_follow_is_named(fleet):
         second.process.send_signal(signal.SIGCONT)
     eventually(lambda: gate_of(second) == "accept80")
     eventually(lambda: put_gate(second, "accept95").status_code == 200)
+
+
+def drift_of(service):
+    return DriftInfo.model_validate(httpx.get(f"{service.url}/v1/models/tiny/drift", timeout=30).json())
+
+
+def ask(service, image, count):
+    with httpx.Client(base_url=service.url, timeout=30) as client:
+        for _ in range(count):
+            client.post("/v1/predict", content=image).raise_for_status()
+
+
+def test_the_fleet_gathers_evidence_over_all_and_goes_on_when_the_one_that_did_so_hangs(fleet):
+    first, second = fleet
+    ask(first, RED, 5)
+
+    def all_is_taken_in():
+        """Every instance has told what it counted, and knows that all of it is in the evidence."""
+        found = [drift_of(service) for service in fleet]
+        told = sum(one.num_images_since_reset for one in found)
+        is_in = all(one.fleet.num_images_since_reset == told for one in found)
+        return found if is_in and {one.instance for one in found[0].fleet.instances} == {"a", "b"} else None
+
+    found = eventually(all_is_taken_in)
+    told = found[0].fleet
+    assert (told.num_instances, {one.version for one in told.instances}) == (2, {found[0].version})
+    assert {one.gate for one in told.instances} == {gate_of(first)}
+    assert sum(one.num_images for one in told.instances) == told.num_images
+    leader, other = (first, second) if told.updated_by == "a" else (second, first)
+    leader.process.send_signal(signal.SIGSTOP)  # its supervisor counts nothing and tells nothing; its connection stands
+    try:
+        ask(other, STRANGE, 50)
+        name = "b" if told.updated_by == "a" else "a"
+        alarmed = eventually(lambda: (now := drift_of(other).fleet) and now.alarm and now)
+        assert alarmed.updated_by == name
+        assert metric_of(other, "fleet_drift_alarm") == 1
+    finally:
+        leader.process.send_signal(signal.SIGCONT)
+    ask(leader, RED, 5)
+    eventually(all_is_taken_in)
+    assert eventually(lambda: metric_of(leader, "fleet_drift_images")) == drift_of(leader).fleet.num_images_since_reset
 
 
 def test_one_review_queue_for_all(fleet):
