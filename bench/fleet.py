@@ -7,14 +7,29 @@ against NumPy. Needs root, iproute2, haproxy and postgresql. Kept in bench/resul
 import argparse
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.fault_figures import Figures
 from bench.faults import spelled
-from bench.fleet_trials import TRIALS
+from bench.fleet_drift import dimmer_in_a_third, strangers_in_a_third
+from bench.fleet_trials import cut_off_instance, gate_changes, killed_instance, restarted_database, swaps
 from tests.real_fleet import RealFleet, lack
 
 RESULTS = Path(__file__).parent / "results" / "fleet.json"
+TRIALS: dict[str, tuple[Callable[[RealFleet, int], Figures], int]] = {
+    trial.__name__: (trial, number)
+    for trial, number in (
+        (gate_changes, 200),
+        (swaps, 200),
+        (killed_instance, 6),
+        (cut_off_instance, 3),
+        (restarted_database, 5),
+        (strangers_in_a_third, 2000),
+        (dimmer_in_a_third, 2000),
+    )
+}
+"""Each with its number at full scale: how often it is done, or with how many images it begins."""
 
 
 def table(results: dict[str, Figures]) -> str:

@@ -9,7 +9,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import httpx
@@ -181,6 +181,10 @@ def put_gate(url: str, point: str, client: httpx.Client | None = None) -> httpx.
     return put(f"{url}/v1/models/tiny/gate", json={"operating_point": point})
 
 
+def put_version(url: str, version: int) -> httpx.Response:
+    return httpx.put(f"{url}/v1/models/tiny/default", json={"version": version}, headers=ADMIN, timeout=30)
+
+
 def put_until_made(url: str, point: str) -> bool:
     """Change a gate; whether some instance was named as behind."""
     statuses = []
@@ -211,13 +215,3 @@ def _median(values: Sequence[float]) -> float:
 
 def _percentile(values: Sequence[float], share: float) -> float:
     return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 3)
-
-
-TRIALS: dict[str, tuple[Callable[[RealFleet, int], Figures], int]] = {
-    "gate_changes": (gate_changes, 200),
-    "swaps": (swaps, 200),
-    "killed_instance": (killed_instance, 6),
-    "cut_off_instance": (cut_off_instance, 3),
-    "restarted_database": (restarted_database, 5),
-}
-"""Each with how often it is done at full scale."""

@@ -168,8 +168,8 @@ def full_database_disk(ground: Ground) -> Figures:
 
 
 def write_until_refused(cluster: postgres.Cluster) -> None:
-    cluster.execute("CREATE TABLE filler (row TEXT)")
     with contextlib.suppress(psycopg.Error):
+        cluster.execute("CREATE TABLE filler (row TEXT)")
         while True:
             cluster.execute("INSERT INTO filler SELECT repeat(md5(random()::text), 30) FROM generate_series(1, 1000)")
 

@@ -89,6 +89,9 @@ class Cluster:
         self.execute(f"CREATE DATABASE {name}")
         return self.url(name)
 
+    def log(self) -> str:
+        return (self._directory / "log").read_text()
+
     @property
     def pid(self) -> int:
         assert self._process is not None

@@ -66,7 +66,7 @@ class FleetLink:
         """As long as one connection lasts. Another database may be behind it than before, an empty one even."""
         if not self._has_tables:
             self.prepare()
-        with self._fleet.line() as line:
+        with self._fleet.light_line() as line:
             line.listen()
             while not stopping.is_set():
                 self._round(line)
@@ -90,10 +90,10 @@ class FleetLink:
         """Wait a moment for what is new, copy it; say how far we are when that changes, and about once a second."""
         is_due = self._pace.is_due()
         if line.wait(0 if is_due else LOOK_SECONDS) and not is_due:
-            with line.reading() as session:
+            with line.at_once() as session:
                 self._copy(parse(session.run(READ_STATE)))
         if self._is_new_of_workers() or is_due:
-            with line.writing(is_durable=False) as session:
+            with line.at_once() as session:
                 wanted = beat(session, self._fleet.clock, self._instance, self._workers)
             self.tell(is_connected=True)
             self._copy(wanted)
