@@ -157,8 +157,8 @@ class DriftWatch:
             for name, tracked in self._tracked.items()
         }
         self._write(Published(cursors=self._cursors, models=models))
-        if fleet is not None:
-            fleet.say([tracked.said(reports[name]) for name, tracked in self._tracked.items()])
+        if self._fleet is not None:
+            self._fleet.say([tracked.said(reports[name]) for name, tracked in self._tracked.items()])
 
     def _begin_forgotten_anew(self) -> None:
         forgotten = self._fleet.forgotten() if self._fleet is not None else set()

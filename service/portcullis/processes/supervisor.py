@@ -37,7 +37,6 @@ from portcullis.settings import Settings
 from portcullis.store.fleet_link import FleetLink
 from portcullis.store.followers import Followers
 from portcullis.store.postgresql import Postgres
-from portcullis.store.schema import migrate
 from portcullis.store.state import DesiredState, StateStore
 from portcullis.telemetry.files import forget_gauges
 
@@ -128,7 +127,7 @@ class Supervisor:
         self._evidence = FleetEvidence(instance, fleet.clock, options.drift_alarm_images)
         link = FleetLink(self._stores.local, fleet, instance, options.state is None, self._evidence.visit)
         try:
-            migrate(fleet)
+            link.prepare()
         except DatabaseAway as error:
             link.tell(is_connected=False, cause=error)
         return link

@@ -13,7 +13,7 @@ from portcullis.store.state import StateStore
 from tests import sabotage
 from tests.hammer import Hammer, eventually
 from tests.running import ADMIN_KEY
-from tests.sabotage import ADMIN, SHARPNESS, put_default
+from tests.sabotage import ADMIN, SHARPNESS, metric, put_default
 from tests.service.pictures import RED, STRANGE
 
 pytestmark = pytest.mark.slow
@@ -48,11 +48,6 @@ def put_gate(service, point):
 
 def gate_of(service):
     return httpx.get(f"{service.url}/v1/models/tiny/gate", timeout=30).json()["operating_point"]
-
-
-def metric(service, name):
-    lines = httpx.get(f"{service.url}/metrics", timeout=30).text.splitlines()
-    return next((float(line.split()[-1]) for line in lines if line.startswith(f"portcullis_{name} ")), None)
 
 
 def metric_of(service, name):
