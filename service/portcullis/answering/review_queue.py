@@ -115,7 +115,7 @@ class ReviewQueue(NoReview):
         """Soon at first, as a connection that failed once may do at the next try; by chance, as a fleet must not come
         back all at once."""
         self._num_faults += 1
-        return random.uniform(0.5, 1) * min(RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(self._num_faults - 1, 10))
+        return random.uniform(0.5, 1) * min(RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(self._num_faults - 1, 10))
 
     def _write_what_comes(self) -> None:
         self.store.prepare()

@@ -21,8 +21,8 @@ from portcullis.store.drift_counts import (
     bounds_of,
     end_evidence,
     end_series,
+    falls_to,
     read_evidence,
-    read_lead,
     take_counts,
     take_lead,
     tell,
@@ -79,20 +79,27 @@ class FleetEvidence:
 
     def visit(self, line: Line) -> None:
         """Tell what is new, take in what all have told if that falls to us, read the evidence."""
+        now = time.monotonic()
+        with line.at_once() as session:
+            self._tell_all(session, now)
+            lead, evidence = read_evidence(session, self._clock)
+        if falls_to(lead, self._instance):
+            with line.writing(is_durable=False) as session:
+                if take_lead(session, self._clock, self._instance):
+                    self._lead(session, now)
+                    lead, evidence = read_evidence(session, self._clock)
+        self._readings = {watched: _reading(row, lead) for watched, row in evidence.items() if lead is not None}
+
+    def _tell_all(self, session: Session, now: float) -> None:
         with self._lock:
             said = self._said
-        now, known = time.monotonic(), {}
-        with line.writing(is_durable=False) as session:
-            for one in said:
-                if (moment := self._tell(session, one, now)) is not None:
-                    known[one.told.series] = (one.told, moment)
-            for series in self._known.keys() - {one.told.series for one in said}:
-                end_series(session, series)
-            if take_lead(session, self._clock, self._instance):
-                self._lead(session, now)
-            lead, evidence = read_lead(session, self._clock), read_evidence(session)
-        self._known = known  # only what is committed
-        self._readings = {watched: _reading(row, lead) for watched, row in evidence.items() if lead is not None}
+        for one in said:
+            moment = self._tell(session, one, now)
+            if moment is not None:
+                self._known[one.told.series] = (one.told, moment)
+        for series in self._known.keys() - {one.told.series for one in said}:
+            end_series(session, series)
+            del self._known[series]
 
     def _tell(self, session: Session, one: Said, now: float) -> float | None:
         """Have the database know a series; when it was told what it knows, or None where it must begin anew."""
@@ -110,7 +117,7 @@ class FleetEvidence:
 
     def _lead(self, session: Session, now: float) -> None:
         end_evidence(session, self._clock)
-        kept = read_evidence(session)
+        _, kept = read_evidence(session, self._clock)
         for watched, counts in _blocks(take_counts(session)).items():
             row = kept.get(watched) or bounds_of(session, watched)
             evidence = after(self._evidence(row), counts)

@@ -76,6 +76,7 @@ class DriftWatch:
     def update(self, now: float | None = None) -> None:
         """Take in everything new and publish; `now` is the monotonic clock's."""
         self._choose()
+        self._begin_forgotten_anew()
         records = self._read()
         for name, tracked in self._tracked.items():
             key = model_key(name, tracked.manifest.version, tracked.gate.part)
@@ -145,7 +146,6 @@ class DriftWatch:
         return in_order(parts)
 
     def _publish(self, now: float) -> None:
-        self._begin_forgotten_anew()
         reports = {name: tracked.report() for name, tracked in self._tracked.items()}
         if now >= self._next_point:
             self._next_point = now + POINT_SECONDS

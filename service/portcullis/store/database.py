@@ -44,6 +44,10 @@ class Line(ABC):
         """A transaction that changes nothing."""
 
     @abstractmethod
+    def at_once(self) -> AbstractContextManager[Session]:
+        """Every statement is a transaction of its own: a quarter of the messages where there is but one."""
+
+    @abstractmethod
     def writing(self, is_durable: bool = True) -> AbstractContextManager[Session]:
         """A transaction: committed at the end of the block, taken back if that raises.
 

@@ -62,19 +62,15 @@ def end_series(session: Session, series: str) -> None:
     session.run("UPDATE drift_counts SET is_over = 1 WHERE series = :series", series=series)
 
 
-def read_lead(session: Session, clock: str) -> Row | None:
-    """Which `instance` last brought the evidence up to date, and its `age` in seconds since."""
-    return next(iter(session.run(f"SELECT instance, {clock} - told AS age FROM drift_lead")), None)
+def falls_to(lead: Row | None, instance: str) -> bool:
+    """Whether this instance should bring the evidence up to date: who did so last, or, if that one has died, hangs or
+    is cut off, any other."""
+    return lead is None or lead["instance"] == instance or lead["age"] >= LEAD_SECONDS
 
 
 def take_lead(session: Session, clock: str, instance: str) -> bool:
-    """Whether this instance brings the evidence up to date now; if so, nobody else does until the transaction ends.
-
-    Whoever did so last goes on. If it dies, hangs or is cut off, another steps in after LEAD_SECONDS.
-    """
-    lead = read_lead(session, clock)
-    is_taken = lead is not None and lead["instance"] != instance and lead["age"] < LEAD_SECONDS
-    if is_taken or not session.try_lock(LOCK):
+    """Whether nobody else brings the evidence up to date just now; nobody else does then until the transaction ends."""
+    if not session.try_lock(LOCK):
         return False
     session.run(
         f"INSERT INTO drift_lead (one, instance, told) VALUES (1, :instance, {clock})"
@@ -104,9 +100,14 @@ def bounds_of(session: Session, watched: str) -> Row:
     return rows[0]
 
 
-def read_evidence(session: Session) -> dict[str, Row]:
-    """The evidence by what it is of: `model` and `body`."""
-    return {row["watched"]: row for row in session.run("SELECT watched, model, body FROM drift_evidence")}
+def read_evidence(session: Session, clock: str) -> tuple[Row | None, dict[str, Row]]:
+    """Which `instance` last brought the evidence up to date and the `age` of that in seconds; then the evidence by what
+    it is of, `model` and `body`."""
+    rows = session.run(
+        f"SELECT instance, {clock} - told AS age, watched, model, body"
+        " FROM drift_lead LEFT JOIN drift_evidence ON 1 = 1"
+    )
+    return (rows[0] if rows else None), {row["watched"]: row for row in rows if row["watched"] is not None}
 
 
 def write_evidence(session: Session, watched: str, model: str, body: str) -> None:

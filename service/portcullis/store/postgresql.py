@@ -68,7 +68,6 @@ class PostgresLine(Line):
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[Session]:
-        """Every statement is a transaction of its own: a quarter of the messages where there is but one."""
         with _told(self._driver):
             yield _PostgresSession(self._connection)
 
