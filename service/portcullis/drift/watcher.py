@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from portcullis.bundle.files import load_bundle
 from portcullis.bundle.gate import Gate
 from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.promises import choose
+from portcullis.bundle.sources.source import Source
 from portcullis.drift import histogram
 from portcullis.drift.evidence import Detector
 from portcullis.drift.fleet import FleetEvidence
@@ -45,7 +45,7 @@ class DriftWatch:
 
     def __init__(
         self,
-        models: Path,
+        source: Source,
         database: Database,
         rings: Path,
         window_size: int,
@@ -53,7 +53,7 @@ class DriftWatch:
         fleet: FleetEvidence | None = None,
     ) -> None:
         self._fleet = fleet
-        self._models, self._database, self._rings = models, database, rings
+        self._source, self._database, self._rings = source, database, rings
         self._window_size, self._alarm_images = window_size, alarm_images
         self._store = StateStore(database)
         before = read_drift(database)
@@ -106,7 +106,7 @@ class DriftWatch:
         """Begin with another version or score; another threshold on the same score changes nothing here."""
         tracked = self._tracked.get(name)
         is_same = tracked is not None and tracked.manifest.version == version
-        manifest = tracked.manifest if tracked and is_same else load_bundle(self._models / name / str(version)).manifest
+        manifest = tracked.manifest if tracked and is_same else self._source.load(name, version).manifest
         gate = choose(text, manifest)
         if tracked and is_same and tracked.gate.part == gate.part:
             tracked.text, tracked.gate = text, gate

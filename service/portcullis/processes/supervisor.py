@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
 from portcullis.bundle import devices
 from portcullis.bundle.files import laid_out
+from portcullis.bundle.sources.opening import is_url
 from portcullis.drift.fleet import FleetEvidence
 from portcullis.drift.watcher import DriftWatch
 from portcullis.errors import DatabaseAway, PortcullisError, ServiceError, SettingsError
@@ -28,6 +30,7 @@ from portcullis.processes.assignment import (
     SHADOW_DIRECTORY,
 )
 from portcullis.processes.beside import Beside
+from portcullis.processes.bundles import noting, source_for
 from portcullis.processes.keeping import Keeper
 from portcullis.processes.layout import Layout
 from portcullis.processes.placement import Placement, place
@@ -103,7 +106,9 @@ class Supervisor:
         shutil.rmtree(self._directory / METRICS_DIRECTORY, ignore_errors=True)
         for name in (METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY):
             (self._directory / name).mkdir(exist_ok=True)
-        models = laid_out(self._options.models, self._directory / MODELS_DIRECTORY)
+        models = self._options.models
+        if not is_url(models):
+            models = str(laid_out(Path(models), self._directory / MODELS_DIRECTORY))
         self._options = self._options.model_copy(update={"models": models, "instance": name_of(self._options)})
         return self._open_stores()
 
@@ -113,13 +118,14 @@ class Supervisor:
         self._followers = Followers(self._stores.local, self._options.instance or "")
         self._followers.forget()
         local, fleet = self._stores.local, self._stores.fleet
+        self._source = source_for(self._options, StateStore(local), noting(local))
         if fleet is not None:
             self._beside.add("link", self._reach(fleet).run)
         if self._options.state is not None:
-            document = DocumentFollower(local, self._options)
+            document = DocumentFollower(local, self._options, self._source)
             self._beside.add("document", document.run)
             return document.begin()
-        return begin(StateStore(local), StateStore(fleet) if fleet else None, self._options)
+        return begin(StateStore(local), StateStore(fleet) if fleet else None, self._options, self._source)
 
     def _reach(self, fleet: Postgres) -> FleetLink:
         """Make the tables of a fleet; where its database is away, say so and go on."""
@@ -135,9 +141,8 @@ class Supervisor:
     def _place(self, state: DesiredState) -> Placement:
         """Find out what this machine runs on; a signal meanwhile ends the trials and us."""
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-        models = self._options.models
-        served = [models / name / str(version) for name, model in state.models.items() for version in model.versions]
-        return place(self._options, served)
+        keys = [(name, version) for name, model in state.models.items() for version in model.versions]
+        return place(self._options, [self._source.load(*key).path for key in keys])
 
     def _start_beside(self, state: DesiredState) -> None:
         self._beside.add("keeper", Keeper(self._stores.local, state).run)
@@ -147,7 +152,7 @@ class Supervisor:
     def _drift(self) -> DriftWatch:
         options = self._options
         return DriftWatch(
-            options.models,
+            self._source,
             self._stores.local,
             self._directory / RINGS_DIRECTORY,
             options.drift_window,

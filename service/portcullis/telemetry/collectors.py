@@ -23,6 +23,7 @@ class StoreReading:
     """To the fleet's; None where it is part of none."""
     num_damaged: int
     is_document_refused: bool | None
+    is_source_reached: bool | None = None
     """None where no document says what is served."""
 
 
@@ -40,6 +41,7 @@ class StoreCollector(Collector):
                 ("database_connected", "1 while the fleet's database is reached; absent on one machine"),
                 ("database_damaged_files", "Damaged files of the database that were moved aside and lie there still"),
                 ("state_document_refused", "1 while the document that says what is served cannot be followed"),
+                ("source_reached", "1 while the URL that bundles come from is reached; absent for a directory"),
             )
         }
         for reading in self._read():
@@ -48,6 +50,7 @@ class StoreCollector(Collector):
                 "database_connected": reading.is_connected,
                 "database_damaged_files": reading.num_damaged,
                 "state_document_refused": reading.is_document_refused,
+                "source_reached": reading.is_source_reached,
             }
             for name, value in values.items():
                 if value is not None:

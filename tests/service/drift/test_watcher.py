@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from portcullis.bundle import gate
+from portcullis.bundle.sources.source import DirectorySource
 from portcullis.drift import histogram
 from portcullis.drift.evidence import Detector
 from portcullis.drift.fleet import FleetEvidence
@@ -46,11 +47,11 @@ class Bench:
         self.time = 1e9
 
     def serve(self, version):
-        state = plan(self.models, (f"tiny@{version}",), "accept95", self.store.read())
+        state = plan(DirectorySource(self.models), (f"tiny@{version}",), "accept95", self.store.read())
         self.store.write(state)
 
     def watch(self, fleet=None):
-        return DriftWatch(self.models, self.database, self.runtime / "rings", WINDOW, ALARM, fleet)
+        return DriftWatch(DirectorySource(self.models), self.database, self.runtime / "rings", WINDOW, ALARM, fleet)
 
     def send(self, p_values, version=1, clock=None):
         calibration = tiny.manifest(version=version).calibration
@@ -257,7 +258,7 @@ def test_the_history_is_bounded_and_evenly_spaced(bench):
 
 def test_a_bundle_that_is_gone_stops_its_report_and_no_other(bench):
     tiny.write(bench.models, name="other")
-    bench.store.write(plan(bench.models, ("tiny", "other"), "accept95", None))
+    bench.store.write(plan(DirectorySource(bench.models), ("tiny", "other"), "accept95", None))
     (bench.models / "tiny" / "2" / "model.onnx").write_bytes(b"damaged")
     bench.watch().update()
     assert set(read_drift(bench.database).models) == {"other"}
