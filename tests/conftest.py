@@ -1,8 +1,10 @@
 """Fixtures that several test folders share."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from portcullis.bundle.files import Bundle
@@ -12,7 +14,18 @@ from portcullis.store.postgresql import Postgres
 from portcullis.store.schema import migrate
 from portcullis.store.sqlite import Sqlite
 from tests import postgres, tiny
+from tests.hammer import PATIENCE_SECONDS
 from tests.running import RunningService
+
+# A machine may stand still for longer than httpx waits by itself; whoever tests for an answer in time says so.
+for _wait in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, _wait, PATIENCE_SECONDS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with the most long tests first: where several processes share them, none is left with one at the end."""
+    num_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -num_slow[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 READY = re.compile(r"is ready on (https?://\S+)")
 ADMIN_KEY = "test-admin-secret"
+DEADLINE_SECONDS = 120  # to an answer: a machine that stands still for a while is no reason for 504
 START_SECONDS = 180  # of a busy machine; a service that fails ends, and that is seen at once
 
 
@@ -28,8 +29,10 @@ class RunningService:
         directory: Path | None = None,
     ) -> None:
         command = [*program, "serve", "--models", models, "--runtime-directory", runtime]
+        usual = ["--port", "0", "--workers", "2", "--admin-keys", f"tester:{ADMIN_KEY}"]
+        usual += ["--deadline-seconds", str(DEADLINE_SECONDS)]
         self.process = subprocess.Popen(
-            [*map(str, command), "--port", "0", "--workers", "2", "--admin-keys", f"tester:{ADMIN_KEY}", *flags],
+            [*map(str, command), *usual, *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

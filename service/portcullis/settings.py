@@ -130,6 +130,8 @@ class Settings(BaseSettings):
     """Bytes of one image at the most."""
     max_batch_bytes: int = Field(64 * 1024 * 1024, ge=1)
     """Bytes of one body of /v1/predict/batch, of /v2 infer or of images to calibrate on at the most."""
+    max_bodies_bytes: AutoCount = 0
+    """Bytes of bodies above 64 KiB that one worker holds at a time; beyond this, 503. auto: four of the largest."""
     max_batch_files: int = Field(64, ge=1)
     """Files in one batch request at the most."""
     max_pixels: int = Field(50_000_000, ge=1)
@@ -203,6 +205,13 @@ class Settings(BaseSettings):
     def _tls_files_come_together(self) -> "Settings":
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_certificate_file and tls_key_file come together")
+        return self
+
+    @model_validator(mode="after")
+    def _largest_body_fits(self) -> "Settings":
+        largest = max(self.max_batch_bytes, 2 * self.max_body_bytes)  # an image as base64 takes a third more
+        if 0 < self.max_bodies_bytes < largest:
+            raise ValueError(f"max_bodies_bytes must be {largest} or more: max_batch_bytes, and twice max_body_bytes")
         return self
 
     @classmethod

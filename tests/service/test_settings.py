@@ -56,6 +56,7 @@ def test_lists_auto_and_switches_are_written_as_people_write_them():
         (["--log-format", "xml"], {}, "--log-format.*'json' or 'text'"),
         (["--admin-keys", "nosecret"], {}, "name:secret"),
         (["--admin-keys", "me:short"], {}, "at least 8 characters"),
+        (["--max-bodies-bytes", "1000"], {}, "max_bodies_bytes must be 67108864 or more"),
         (["--config", "nowhere.toml"], {}, "cannot read the settings file nowhere.toml: No such file"),
     ],
 )

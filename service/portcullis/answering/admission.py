@@ -59,34 +59,42 @@ class Admission:
         self._flood = limits.queue_capacity / num_sharing
         """Excess that makes a flood; of offers that come in so many places each sees its part."""
         self._time = BatchTime()
+        self._least_waiting = 1
+        """So many make the next batch worth running, however long they wait."""
         self._excess, self._at = 0.0, now
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether more was offered than served of late; while not, nothing is hopeless, whoever stands in line."""
+        return self._excess > self._flood
 
     def offer(self, line: Line, now: float, pool: PoolLine | None = None, deadline: float = math.inf) -> bool:
         """Count one offer; whether it may join those that wait. `pool` is given for one that must be prepared there."""
-        self._fade(now)
-        self._excess = min(self._excess + 1, MAX_EXCESS * self._flood)
+        self._count(now)
         is_full = line.num_waiting >= self._limits.queue_capacity
         return not (is_full or self._is_too_long(line, pool, now) or self._is_too_late(line, pool, now, deadline))
 
     def is_hopeless(self, line: Line, now: float, pool: PoolLine | None = None) -> bool:
-        """Whether an offer would be refused now because of a flood; for a refusal before any work is done."""
+        """Whether an offer is refused because of a flood, before any work is done for it; if so it is counted."""
+        self._fade(now)
         if not self._is_too_long(line, pool, now):
             return False
-        self._fade(now)
-        return self._is_too_long(line, pool, now)
+        self._count(now)
+        return True
 
-    def served(self, num_items: int, num_run: int, seconds: float) -> None:
+    def served(self, num_items: int, num_run: int, seconds: float, work_seconds: float | None = None) -> None:
         """What was served is no excess; how long those that ran took tells how long others will wait."""
         self._excess = max(0.0, self._excess - num_items)
         if num_run:
-            self._time.learn(num_run, seconds)
+            self._time.learn(num_run, seconds, work_seconds)
+            self._least_waiting = self._time.least_worthwhile(self._limits.max_batch)
 
     def _is_too_long(self, line: Line, pool: PoolLine | None, now: float) -> bool:
         """In a flood: whether one more would neither be answered soon nor keep the engine, or a thread, from idling."""
-        if self._excess <= self._flood:
+        if not self.is_flooded:
             return False
         limit, wait = self._limits.overload_wait_seconds, self._wait(line, now)
-        if wait > limit and line.num_waiting >= self._time.least_worthwhile(self._limits.max_batch):
+        if wait > limit and line.num_waiting >= self._least_waiting:
             return True
         return pool is not None and not pool.is_hungry and pool.wait_seconds > max(limit, wait)
 
@@ -100,6 +108,10 @@ class Admission:
         running = max(0.0, self._time.seconds(line.num_running) - (now - line.running_since))
         num_full, rest = divmod(line.num_waiting, self._limits.max_batch)
         return running + num_full * self._time.seconds(self._limits.max_batch) + self._time.seconds(rest)
+
+    def _count(self, now: float) -> None:
+        self._fade(now)
+        self._excess = min(self._excess + 1, MAX_EXCESS * self._flood)
 
     def _fade(self, now: float) -> None:
         self._excess *= 0.5 ** ((now - self._at) / HALF_LIFE_SECONDS)

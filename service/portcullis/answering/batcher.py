@@ -75,9 +75,10 @@ class Batcher(Generic[Item, Prepared, Row]):
 
     def refuse_if_flooded(self, is_large: bool = False) -> None:
         """Raise Overloaded while a flood lasts, before its body is read: refusing must cost less than serving."""
+        if not self._admission.is_flooded:  # nearly always: asked more than once a request, so nothing else first
+            return
         now, line, pool = time.monotonic(), self._line(), self._pool_line(is_large)
         if self._admission.is_hopeless(line, now, pool):
-            self._admission.offer(line, now, pool)
             self._refuse(line)
 
     async def submit(
@@ -146,7 +147,7 @@ class Batcher(Generic[Item, Prepared, Row]):
                 self._run_batch(jobs)
             except BaseException as error:  # the loop must outlive any batch
                 logger.exception("a batch of %d failed", len(jobs))
-                self._deliver([(job, EngineError(f"the batch failed: {type(error).__name__}")) for job in jobs], 0.0)
+                self._deliver([(job, EngineError(f"the batch failed: {type(error).__name__}")) for job in jobs])
             self._running = 0, 0.0
 
     def _take(self) -> list[Job[Item, Prepared, Row]]:
@@ -166,7 +167,7 @@ class Batcher(Generic[Item, Prepared, Row]):
         return jobs
 
     def _run_batch(self, jobs: list[Job[Item, Prepared, Row]]) -> None:
-        started = time.monotonic()
+        started, work_started = time.monotonic(), time.thread_time()
         ready: list[Job[Item, Prepared, Row]] = []
         outcomes: list[Outcome[Item, Prepared, Row]] = []
         for job in jobs:
@@ -178,7 +179,7 @@ class Batcher(Generic[Item, Prepared, Row]):
                 outcomes.append((job, refusal))
         if ready:
             outcomes += self._run_together(ready)
-        self._deliver(outcomes, time.monotonic() - started)
+        self._deliver(outcomes, time.monotonic() - started, time.thread_time() - work_started)
 
     def _run_together(self, jobs: list[Job[Item, Prepared, Row]]) -> list[Outcome[Item, Prepared, Row]]:
         started = time.monotonic()
@@ -207,21 +208,24 @@ class Batcher(Generic[Item, Prepared, Row]):
         if refusal is None:
             self._queue.put(job)
         else:
-            self._deliver([(job, refusal)], 0.0)
+            self._deliver([(job, refusal)])
         self._beside.discard(job)
         return job.prepared is not None
 
-    def _deliver(self, outcomes: list[Outcome[Item, Prepared, Row]], seconds: float) -> None:
+    def _deliver(
+        self, outcomes: list[Outcome[Item, Prepared, Row]], seconds: float = 0.0, work_seconds: float = 0.0
+    ) -> None:
+        """`seconds` that a batch took, `work_seconds` by the clock of its thread."""
         try:
-            self._loop.call_soon_threadsafe(self._settle, outcomes, seconds)
+            self._loop.call_soon_threadsafe(self._settle, outcomes, seconds, work_seconds)
         except RuntimeError:  # the event loop has closed: nobody waits any more
             logger.debug("dropped %d answers after shutdown", len(outcomes))
 
     # -- the event loop ----------------------------------------------------------------------------------------------
 
-    def _settle(self, outcomes: list[Outcome[Item, Prepared, Row]], seconds: float) -> None:
+    def _settle(self, outcomes: list[Outcome[Item, Prepared, Row]], seconds: float, work_seconds: float) -> None:
         num_run = sum(not isinstance(outcome, BaseException) for _, outcome in outcomes)
-        self._admission.served(len(outcomes), num_run, seconds)
+        self._admission.served(len(outcomes), num_run, seconds, work_seconds)
         for job, outcome in outcomes:
             if job.future.done():  # the caller may have gone away
                 continue

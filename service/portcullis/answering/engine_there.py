@@ -78,10 +78,11 @@ class EngineThere:
         self._tasks.append(asyncio.create_task(sweep(self._waiting, work.observe.drop)))
 
     def refuse_if_flooded(self, is_large: bool = False) -> None:
+        if not self._admission.is_flooded:
+            return
         now, line = time.monotonic(), self._link.line()
         pool = self._work.pool.line() if is_large else None
         if self._admission.is_hopeless(line, now, pool):
-            self._admission.offer(line, now, pool)
             self._refuse(line)
 
     async def submit(

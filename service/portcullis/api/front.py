@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from portcullis.api.bodies import Bodies, Held, is_small, max_bytes
 from portcullis.api.context import Context
 from portcullis.api.cors import Cors
 from portcullis.api.errors import error_body, error_headers
@@ -55,6 +56,7 @@ class Front:
         self._app = app
         self._bare_routes = bare_routes
         self._body_limit = body_limit
+        self._bodies = Bodies(max_bytes(context.settings))
         self._cors = cors
         self._metrics = context.metrics
         self._log = context.request_log
@@ -68,7 +70,10 @@ class Front:
             return
         exchange = Exchange(send, _request_id(scope), _connection(scope))
         scope.setdefault("state", {})["exchange"] = exchange
-        app = self._app
+        app, held = self._app, None
+        if not is_small(scope):
+            held = Held(self._bodies, receive)
+            receive = held.receive
         route = self._bare_routes.get(scope["path"])
         if route is not None and scope["method"] == "POST":  # past a framework that these have no use for
             scope["route"], app, exchange.headers = route, route.bare, BARE_HEADERS
@@ -81,6 +86,9 @@ class Front:
             await app(scope, receive, exchange.send)
         except Exception as error:
             await self._answer_failure(exchange, error)
+        finally:
+            if held is not None:
+                held.release()
         self._account(scope, exchange)
 
     def turn_away(self, target: bytes, headers: list[Header]) -> WholeResponse | None:

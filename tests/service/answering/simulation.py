@@ -1,7 +1,7 @@
 """A batcher and its engine on a clock of their own: events in order, no threads, nothing that waits.
 
 Offers come at random (a Poisson process with a seed). The engine takes whatever waits, up to a batch, as soon as it is
-free, and runs it for as long as `seconds_of` says.
+free, and runs it for as long as `seconds_of` says; `work_of` says it by the engine's own clock, where that is another.
 """
 
 import random
@@ -33,8 +33,8 @@ class Phase:
 class Simulation:
     """One engine; phases follow one another, and what waits at the end of one is served in the next."""
 
-    def __init__(self, limits, seconds_of, seed=0):
-        self.limits, self.seconds_of = limits, seconds_of
+    def __init__(self, limits, seconds_of, work_of=None, seed=0):
+        self.limits, self.seconds_of, self.work_of = limits, seconds_of, work_of
         self.random = random.Random(seed)
         self.now = 0.0
         self.admission = Admission(limits, self.now)
@@ -94,7 +94,8 @@ class Simulation:
 
     def _finish(self, phase):
         self.now, count = self.free_at, len(self.running)
-        self.admission.served(count, count, self.now - self.running_since)
+        work = self.work_of(count) if self.work_of else None
+        self.admission.served(count, count, self.now - self.running_since, work)
         phase.num_served += count
         phase.sizes.append(count)
         phase.waits += [self.now - offered for offered in self.running]

@@ -35,6 +35,18 @@ def unsteady(seed=1):
     return lambda num_items: on_device(num_items) * dice.uniform(1, 1.5)
 
 
+def held_up(seconds_of, seed=1):
+    """An engine that others on its core keep from running, now for a moment and now for the time of a whole batch."""
+    dice = random.Random(seed)
+    return lambda num_items: seconds_of(num_items) + dice.expovariate(1 / 0.006)
+
+
+def nearly(seconds_of, seed=2):
+    """The engine's own clock; a cold cache costs it a little."""
+    dice = random.Random(seed)
+    return lambda num_items: seconds_of(num_items) * dice.uniform(1, 1.2)
+
+
 def test_a_full_queue_takes_nobody():
     simulation, phase = Simulation(CPU, on_cpu), Phase(1)
     for _ in range(1 + CPU.queue_capacity):  # the first runs at once
@@ -53,6 +65,19 @@ def test_in_a_flood_a_cpu_admits_what_is_answered_soon_and_stays_busy(times):
     # those ahead are done within the limit, but for one batch that is worth running; then comes one's own
     assert phase.wait_at(0.999) <= 2 * on_cpu(CPU.max_batch)
     assert max(phase.sizes) < CPU.max_batch
+
+
+@pytest.mark.parametrize("times", [1.3, 4])
+@pytest.mark.parametrize("before", [0, 100], ids=["cold", "full"])
+def test_a_cpu_that_is_held_up_makes_nobody_wait_for_whole_batches(times, before):
+    """To wait for the processor is no fixed part of a batch: larger ones would only make everybody wait longer."""
+    simulation = Simulation(CPU, held_up(on_cpu), nearly(on_cpu))
+    if before:
+        simulation.run_in_turn(before, 5)  # in full batches, which say nothing of smaller ones
+    simulation.run(times * capacity(CPU, on_cpu), 2)
+    phase = simulation.run(times * capacity(CPU, on_cpu), 20)
+    assert sum(phase.sizes) / len(phase.sizes) < CPU.max_batch / 2
+    assert sum(size == CPU.max_batch for size in phase.sizes) < 0.01 * len(phase.sizes)
 
 
 @pytest.mark.parametrize(

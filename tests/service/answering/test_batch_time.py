@@ -33,6 +33,25 @@ def test_batches_of_one_size_say_nothing_of_the_parts_and_so_change_neither():
     assert (time.fixed, time.per_item) == pytest.approx(parts, rel=0.02)
 
 
+def test_a_machine_that_becomes_slower_is_slower_in_both_parts():
+    """As batches of one size tell it: a level that rose is not all fixed, which would call for full batches."""
+    time = learned([1, 4, 8] * 20 + [8] * 200, fixed=0.0002, per_item=0.001)
+    for _ in range(200):
+        time.learn(8, 2 * 0.0082)
+    assert time.fixed / time.per_item == pytest.approx(0.2, rel=0.1)
+    assert time.seconds(8) == pytest.approx(2 * 0.0082, rel=0.01)
+
+
+def test_the_parts_are_told_by_the_engines_clock_and_the_seconds_by_the_one_on_the_wall():
+    dice, time = random.Random(0), BatchTime()
+    for _ in range(200):
+        num_items = dice.randint(1, 8)
+        work = 0.0002 + 0.001 * num_items
+        time.learn(num_items, work + dice.choice([0.001, 0.003]), work)
+    assert (time.fixed, time.per_item) == pytest.approx((0.0002, 0.001), rel=0.02)
+    assert time.seconds(5) == pytest.approx(0.0052 + 0.002, rel=0.15)
+
+
 def test_a_device_that_becomes_slower_is_noticed_and_one_long_batch_is_not_believed():
     time = learned([1, 30, 64] * 20)
     before = time.seconds(64)
@@ -55,8 +74,9 @@ def test_neither_part_is_ever_below_nothing(batches):
 @pytest.mark.parametrize(
     ("fixed", "per_item", "max_batch", "expected"),
     [
-        (0.010, 0.0008, 64, 64),  # a sixth of a full batch is fixed: full ones
-        (0.0001, 0.001, 8, 4),  # 98 % of 8 / 8.1 ms is 0.9679: 3 / 3.1 ms is just below, 4 / 4.1 ms above
+        (0.010, 0.0008, 64, 64),  # the fixed part is worth a dozen items: full ones
+        (0.00025, 0.001, 8, 3),  # 92 % of 8 / 8.25 ms is 0.8921: 2 / 2.25 ms is just below, 3 / 3.25 ms above
+        (0.0016, 0.0008, 64, 17),  # 92 % of 64 / 66 is 0.8921 as well: 16 / 18 is just below, 17 / 19 above
         (0.0, 0.001, 8, 1),
         (0.020, 0.0, 64, 64),
     ],

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from portcullis.answering.admission import Limits
+from portcullis.answering.admission import Admission, Limits
 from portcullis.answering.batcher import NICENESS, Batcher
 from portcullis.errors import (
     ClientGone,
@@ -53,6 +53,19 @@ async def started(batcher, engine, item=1):
 
 async def row(awaitable):
     return (await awaitable)[0]
+
+
+async def test_admission_is_told_what_the_thread_worked_beside_what_a_batch_took(monkeypatch):
+    """Whatever keeps the thread from running is no work."""
+    told = []
+    monkeypatch.setattr(Admission, "served", lambda self, *seconds: told.append(seconds))
+    batcher = Batcher(prepare, lambda items: time.sleep(0.2) or items, LIMITS)
+    await batcher.submit(1)
+    await batcher.close()
+    [(num_items, num_run, seconds, work_seconds)] = told
+    assert (num_items, num_run) == (1, 1)
+    assert seconds >= 0.2
+    assert 0 < work_seconds <= seconds - 0.2
 
 
 async def test_an_idle_batcher_runs_at_once_and_a_busy_one_gathers():

@@ -108,7 +108,7 @@ async def test_nothing_is_decoded_after_its_deadline_and_the_refusal_does_not_wa
 
 async def test_waiting_for_the_pool_is_waiting_in_the_queue(pipeline, decoding, monkeypatch):
     """On a clock of its own: decoding the first takes 10 s, in which the second waits; its own takes no time."""
-    clock = types.SimpleNamespace(now=round(time.monotonic()), monotonic=lambda: clock.now)
+    clock = types.SimpleNamespace(now=round(time.monotonic()), monotonic=lambda: clock.now, thread_time=lambda: 0.0)
     for module in ("batcher", "job", "preparing"):
         monkeypatch.setattr(f"portcullis.answering.{module}.time", clock)
     tasks = await ask(pipeline, 2)

@@ -8,6 +8,7 @@ import pytest
 from portcullis.api.cors import Cors
 from portcullis.api.front import Front
 from portcullis.errors import Overloaded, SettingsError
+from portcullis.settings import Settings
 from portcullis.telemetry.instruments import Metrics
 from portcullis.telemetry.logs import RequestLog
 from tests.running import ADMIN_KEY, RunningService
@@ -92,7 +93,7 @@ def _flooded(cors):
         return Overloaded("too much")
 
     route = SimpleNamespace(path="/v1/predict", bare=SimpleNamespace(flood=flood))
-    context = SimpleNamespace(metrics=Metrics(), request_log=RequestLog(0, "json"), tracing=None)
+    context = SimpleNamespace(settings=Settings(), metrics=Metrics(), request_log=RequestLog(0, "json"), tracing=None)
     return Front(None, context, {"/v1/predict": route}, lambda path: 0, cors).turn_away
 
 

@@ -4,6 +4,7 @@ import contextlib
 import re
 import select
 import socket
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ def service(models, tmp_path_factory):
     """Keys for everything, limits of a mebibyte, one worker whose memory is looked at."""
     flags = ["--workers", "1", "--predict-keys", f"caller:{PREDICT_KEY}", "--review-enabled"]
     flags += ["--max-body-bytes", str(MEBIBYTE), "--max-batch-bytes", str(MEBIBYTE)]
+    flags += ["--max-bodies-bytes", str(2 * MEBIBYTE), "--body-timeout-seconds", "600"]
     with RunningService(models, tmp_path_factory.mktemp("runtime"), *flags) as service:
         yield service
 
@@ -115,6 +117,42 @@ def test_a_length_that_is_announced_and_too_large_is_refused_before_a_byte_is_se
         with socket.create_connection((address.hostname, address.port), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(f"{head}content-length: {limit + 1}\r\nexpect: 100-continue\r\n\r\n".encode())
             assert connection.recv(65536).startswith(b"HTTP/1.1 413 "), path
+
+
+def begin(url, sent, announced=MEBIBYTE):
+    """A connection on which so many bytes of an image were sent, and not the rest."""
+    address = urlsplit(url)
+    head = f"POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\nauthorization: Bearer {PREDICT_KEY}\r\n"
+    connection = socket.create_connection((address.hostname, address.port), timeout=PATIENCE_SECONDS)
+    connection.sendall(f"{head}content-length: {announced}\r\n\r\n".encode() + b"x" * sent)
+    return connection
+
+
+def ask(service, num_bytes):
+    headers = {"authorization": f"Bearer {PREDICT_KEY}", "content-type": "image/png"}
+    return httpx.post(f"{service.url}/v1/predict", content=b"x" * num_bytes, headers=headers, timeout=PATIENCE_SECONDS)
+
+
+def wait_for(service, num_bytes, status):
+    """Ask until the answer has this status: what was sent before may still be on its way."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (answer := ask(service, num_bytes)).status_code != status and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert answer.status_code == status
+    return answer
+
+
+def test_a_worker_holds_no_more_of_all_bodies_together_than_it_may(service):
+    """Two mebibytes: each body is within its own limit, and nobody's is complete."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(begin(service.url, MEBIBYTE - 1000))
+        refused = wait_for(service, 512 * 1024, 503)
+        assert (refused.json()["error"]["code"], refused.headers["retry-after"]) == ("overloaded", "1")
+        assert ask(service, 1000).status_code == 400  # a small body has its place at any time: read, and no image
+    wait_for(service, 512 * 1024, 400)  # those have hung up
+    for _ in range(8):  # and what was answered, or refused, is held no longer
+        assert ask(service, 1024 * 1000).status_code == 400
 
 
 def test_the_review_queue_and_the_gate_are_still_changed_by_a_body_within_the_limit(service):
