@@ -57,6 +57,9 @@ OWNERS = {  # library → the only place in the service that may import it
     "httpx": "portcullis.client",
     "tqdm": "portcullis.commands",
     "pyarrow": "portcullis.commands.scoring.sheet",
+    "fsspec": "portcullis.bundle.sources.tree",
+    "mlflow": "portcullis.bundle.sources.mlflow_registry",
+    "cryptography": "portcullis.bundle.signatures",
 }
 
 

@@ -196,6 +196,14 @@ class DatabaseDamaged(DatabaseAway):
     """The file of the database is damaged; the supervisor moves it aside and makes another."""
 
 
+class SourceAway(ServiceError):
+    """Bundles cannot be fetched from where they are: nothing new can be loaded, what is served goes on."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    code = "source_away"
+    retry_after_seconds = 5
+
+
 class StateNotWritten(ServiceError):
     """The disk of the database is full or takes no writes: nothing was changed, what is served goes on."""
 

@@ -21,6 +21,10 @@ def _as_texts(value: object) -> object:
     return [str(part) for part in value] if isinstance(value, list | tuple) else value
 
 
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
 def _auto(value: object) -> object:
     return 0 if value == "auto" else value
 
@@ -45,8 +49,18 @@ class Settings(BaseSettings):
     """Address to listen on."""
     port: int = Field(8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
-    models: Path = Path("models")
-    """Directory with the bundles, <name>/<version>/, or with the files of one bundle."""
+    models: Annotated[str, BeforeValidator(_as_text)] = "models"
+    """Directory or URL (s3://, gs://, az://, https://, hf://, models:/) with bundles, <name>/<version>/; or one."""
+    models_cache: Path | None = None
+    """Directory for bundles that are fetched from a URL; empty: bundles/ in the runtime directory. Keep it."""
+    models_cache_bytes: int = Field(20 * 1024**3, ge=1)
+    """Bytes of fetched bundles at the most; those that are served stay, of the others those longest unused go."""
+    models_timeout_seconds: float = Field(15.0, gt=0)
+    """Time that a URL has to say which bundles it has; then what was fetched before counts."""
+    max_bundle_bytes: int = Field(4 * 1024**3, ge=1)
+    """Bytes of one fetched bundle at the most."""
+    trusted_keys: Names = ()
+    """Public keys, ed25519:…, comma-separated; bundles that none of them has signed are refused. None: all load."""
     runtime_directory: Path = Path("runtime")
     """Directory for what the workers share: metrics, score rings, the database. Keep it across restarts."""
     database: SecretStr | None = None
@@ -67,7 +81,7 @@ class Settings(BaseSettings):
     """Whether a request may bring its own operating_point or threshold."""
 
     watch_models_seconds: float = Field(0.0, ge=0)
-    """Look for newer versions in the models directory this often, and adopt those that validate; 0: only at a start."""
+    """Look for newer versions in models this often, and adopt those that validate; 0: only at a start."""
 
     # -- processes and engine ----------------------------------------------------------------------------------------
     workers: AutoCount = 0

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from portcullis.answering.review_queue import NoReview
+from portcullis.bundle.sources.source import Source
+from portcullis.drift.instances import InstanceReader
 from portcullis.drift.published import DriftReader
 from portcullis.errors import Unavailable
 from portcullis.http.keys import Access
@@ -26,7 +28,9 @@ class Context:
     changes: Changes
     calibrating: Calibrating
     watcher: Watcher
+    source: Source
     drift: DriftReader
+    instances: InstanceReader
     access: Access
     metrics: Metrics
     request_log: RequestLog

@@ -15,6 +15,7 @@ from portcullis.errors import BundleError
 
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.onnx"
+SIGNATURE_FILE = "manifest.sig"
 DEFAULT_FILE = "default"
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 
@@ -47,9 +48,15 @@ class Bundle:
         return f"{self.manifest.name}/{self.manifest.version}"
 
 
-def load_bundle(path: Path) -> Bundle:
-    """Read and verify the bundle at `path`: schema, digests, completeness. The graph is for the engine to check."""
-    manifest = _read_manifest(path)
+def load_bundle(path: Path, check: Callable[[Path, bytes], None] = lambda path, manifest: None) -> Bundle:
+    """Read and verify the bundle at `path`: schema, digests, completeness. The graph is for the engine to check.
+
+    `check` sees the bytes of the manifest before they are believed; a service loads bundles by whom it trusts
+    (signatures.py), never by this function alone.
+    """
+    content = read_manifest(path)
+    check(path, content)
+    manifest = parse_manifest(content, path.name)
     if MODEL_FILE not in manifest.files:
         raise BundleError(f"bundle {path.name}: the manifest lists no {MODEL_FILE}")
     bundle = Bundle(path, manifest)
@@ -121,26 +128,32 @@ def laid_out(models: Path, place: Path) -> Path:
     """
     if not (models / MANIFEST_FILE).is_file():
         return models
-    manifest = _read_manifest(models)
+    manifest = parse_manifest(read_manifest(models), models.name)
     shutil.rmtree(place, ignore_errors=True)
     (place / manifest.name).mkdir(parents=True)
     (place / manifest.name / str(manifest.version)).symlink_to(models.resolve(), target_is_directory=True)
     return place
 
 
-def _read_manifest(path: Path) -> Manifest:
-    file = path / MANIFEST_FILE
+def read_manifest(path: Path) -> bytes:
+    """The manifest of the bundle at `path` as it stands there, if it is no larger than any sensible one."""
     try:
-        if file.stat().st_size > MAX_MANIFEST_BYTES:
-            raise BundleError(f"bundle {path.name}: {MANIFEST_FILE} is larger than {MAX_MANIFEST_BYTES} bytes")
-        text = file.read_bytes()
+        with (path / MANIFEST_FILE).open("rb") as stream:
+            content = stream.read(MAX_MANIFEST_BYTES + 1)
     except OSError as error:
         raise BundleError(f"bundle {path.name}: cannot read {MANIFEST_FILE}: {error.strerror}") from error
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise BundleError(f"bundle {path.name}: {MANIFEST_FILE} is larger than {MAX_MANIFEST_BYTES} bytes")
+    return content
+
+
+def parse_manifest(content: bytes, name: str) -> Manifest:
+    """A manifest that keeps to its schema; `name` is for the error."""
     try:
-        return Manifest.model_validate_json(text)
+        return Manifest.model_validate_json(content)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {e['msg']}" for e in error.errors()[:5])
-        raise BundleError(f"bundle {path.name}: {MANIFEST_FILE} is not valid: {problems}") from error
+        raise BundleError(f"bundle {name}: {MANIFEST_FILE} is not valid: {problems}") from error
 
 
 def _make_folders(path: Path) -> list[Path]:

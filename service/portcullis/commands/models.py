@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from portcullis.client import Client
-from portcullis.commands import connection
+from portcullis.commands import bundles, connection
 from portcullis.commands.tables import number, print_json, print_table
 from portcullis.errors import PortcullisError
 from portcullis.schemas.answers import ModelInfo, VersionInfo
@@ -26,7 +26,8 @@ MODELS_EXAMPLES = """examples:
   portcullis models unload pets 2                     stop serving a version
   portcullis models rescan                            look for new bundles now
 
-all but the first two need an admin key.
+all of these but the first two need an admin key. Bundles themselves, without a service:
+
 """
 GATE_EXAMPLES = """examples:
   portcullis gate                                               the gate of the default model
@@ -37,7 +38,9 @@ GATE_EXAMPLES = """examples:
 
 
 def add_commands(commands: Any) -> None:
-    parser = _parser(commands, "models", "list, load, swap, shadow or unload models", MODELS_EXAMPLES)
+    parser = _parser(
+        commands, "models", "list, load, swap, shadow, unload, push or pull models", MODELS_EXAMPLES + bundles.EXAMPLES
+    )
     _flags(parser)
     parser.set_defaults(run=lambda arguments: _with_client(arguments, _list))
     actions = parser.add_subparsers(metavar="action")
@@ -57,6 +60,7 @@ def add_commands(commands: Any) -> None:
     _action(actions, "promote", lambda client, a: _show(client.promote_shadow(a.name), a), _name)
     _action(actions, "drop", lambda client, a: _show(client.drop_shadow(a.name), a), _name)
     _action(actions, "rescan", _rescan)
+    bundles.add_actions(actions)
     gate = _parser(commands, "gate", "show or change the gate of a running service", GATE_EXAMPLES)
     gate.add_argument("name", nargs="?", metavar="NAME", help="model (default: the service's default)")
     change = gate.add_mutually_exclusive_group()
@@ -140,10 +144,6 @@ def _show(model: ModelChanged, arguments: argparse.Namespace) -> None:
     else:
         print_table(HEADER, [_line(model, version) for version in model.versions])
         _warn(model.behind)
-
-
-def _unload(client: Client, arguments: argparse.Namespace) -> None:
-    _warn(client.unload(arguments.name, arguments.version).behind)
 
 
 def _warn(behind: list[WorkerBehind]) -> None:

@@ -9,11 +9,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from portcullis.bundle import files as bundles
 from portcullis.bundle.promises import check_fit
+from portcullis.bundle.sources.source import Source
 from portcullis.errors import (
     Conflict,
     DatabaseAway,
@@ -47,7 +46,7 @@ class Changes:
 
     def __init__(
         self,
-        models: Path,
+        source: Source,
         configured_gate: str,
         registry: Registry,
         store: StateStore,
@@ -55,17 +54,17 @@ class Changes:
         metrics: Metrics,
         managed_in: str | None = None,
     ) -> None:
-        self._models, self._configured_gate, self._managed_in = models, configured_gate, managed_in
+        self._source, self._configured_gate, self._managed_in = source, configured_gate, managed_in
         self._registry, self._store, self._followers, self._metrics = registry, store, followers, metrics
 
     async def load(self, who: str, name: str, version: int) -> Behind:
         """Serve a version beside the default; a name that was not served gets it as its default."""
-        await asyncio.to_thread(self._on_disk, name, version)
+        newest = max(await self._versions(name, version))
 
         def edit(state: DesiredState) -> DesiredState:
             before = state.models.get(name)
             if before is None:
-                return state.with_model(name, self._fresh(name, version))
+                return state.with_model(name, self._fresh(version, newest))
             loaded = tuple(sorted({*before.loaded, version}))
             return state.with_model(name, before.model_copy(update={"loaded": loaded}))
 
@@ -73,14 +72,14 @@ class Changes:
 
     async def set_default(self, who: str, name: str, version: int | None, pin: bool | None) -> Behind:
         """Let a version answer; without one, the newest. The one before goes, unless it was loaded by name."""
-        newest = await asyncio.to_thread(self._newest, name)
-        chosen = newest if version is None else await asyncio.to_thread(self._on_disk, name, version)
+        newest = max(await self._versions(name, version))
+        chosen = newest if version is None else version
         is_pinned = version is not None if pin is None else pin
         if not is_pinned and chosen != newest:
             raise InvalidParameter(f"version {newest} is newer than {chosen} and would take over again; pin {chosen}")
 
         def edit(state: DesiredState) -> DesiredState:
-            before = state.models.get(name) or self._fresh(name, chosen)
+            before = state.models.get(name) or self._fresh(chosen, newest)
             shadow = before.shadow if before.shadow and before.shadow.version != chosen else None
             return state.with_model(
                 name, before.model_copy(update={"default": chosen, "is_pinned": is_pinned, "shadow": shadow})
@@ -145,7 +144,7 @@ class Changes:
     async def start_shadow(self, who: str, name: str, version: int, share: float) -> Behind:
         """Show a candidate a share of the traffic. The default is pinned, lest a restart promote the candidate."""
         self._registry.find(name)
-        await asyncio.to_thread(self._on_disk, name, version)
+        await self._versions(name, version)
 
         def edit(state: DesiredState) -> DesiredState:
             before = _served(state, name)
@@ -166,7 +165,7 @@ class Changes:
 
     async def promote(self, who: str, name: str) -> Behind:
         """Let the candidate answer from now on."""
-        newest = await asyncio.to_thread(self._newest, name)
+        newest = max(await self._versions(name))
 
         def edit(model: ServedModel) -> ServedModel:
             shadow = _with_shadow(model, name).shadow
@@ -236,22 +235,19 @@ class Changes:
             except DatabaseAway:
                 return {Place("", None): "the database has gone since the change was made"}
 
-    def _fresh(self, name: str, version: int) -> ServedModel:
-        return ServedModel(default=version, is_pinned=version != self._newest(name), gate=self._configured_gate)
+    def _fresh(self, version: int, newest: int) -> ServedModel:
+        return ServedModel(default=version, is_pinned=version != newest, gate=self._configured_gate)
 
-    def _newest(self, name: str) -> int:
-        known = bundles.names(self._models)
+    async def _versions(self, name: str, wanted: int | None = None) -> list[int]:
+        """Versions of a name that can be loaded; raises where there is none, or not the one that is wanted."""
+        listing = await asyncio.to_thread(self._source.listing)
+        known, versions = listing.names(), listing.versions(name)
         if name not in known:  # this also keeps `..` and its like out of the path of a bundle
             raise UnknownModel(f"no model {name!r} lies in the models directory; there are: {', '.join(known)}")
-        return bundles.versions(self._models, name)[-1]
-
-    def _on_disk(self, name: str, version: int) -> int:
-        self._newest(name)
-        known = bundles.versions(self._models, name)
-        if version not in known:
-            found = ", ".join(map(str, known))
-            raise UnknownVersion(f"model {name} has no version {version} in the models directory; there are: {found}")
-        return version
+        if wanted is not None and wanted not in versions:
+            found = ", ".join(map(str, versions))
+            raise UnknownVersion(f"model {name} has no version {wanted} in the models directory; there are: {found}")
+        return versions
 
 
 async def _until_followed(look: Look, revision: int, name: str, only_gate: bool) -> Behind:

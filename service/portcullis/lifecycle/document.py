@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from portcullis.bundle import files as bundles
+from portcullis.bundle.sources.source import Source
 from portcullis.errors import PortcullisError, ServiceError, SettingsError
 from portcullis.lifecycle.first_state import check
 from portcullis.settings import Settings
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 SCHEME = "file:"
 WRITER = "(document)"
 LOOK_SECONDS = 0.5
+MAX_LISTING_AGE_SECONDS = 30.0
+"""Of what a source elsewhere was last seen to have, where the document leaves the version open."""
 
 
 class _Part(BaseModel):
@@ -66,19 +68,19 @@ def read_document(file: Path) -> Document:
         raise SettingsError(f"the document {file.name} is refused: {error}") from None
 
 
-def state_of(document: Document, options: Settings, previous: DesiredState | None) -> DesiredState:
+def state_of(document: Document, options: Settings, previous: DesiredState | None, source: Source) -> DesiredState:
     """The desired state that a document asks for."""
     revision = previous.revision + 1 if previous else 0
     return DesiredState(
         revision=revision,
         configured_gate=options.gate,
         configured_serve=options.serve,
-        models={name: _served(name, wanted, options, previous) for name, wanted in document.models.items()},
+        models={name: _served(name, wanted, options, previous, source) for name, wanted in document.models.items()},
     )
 
 
-def _served(name: str, wanted: Wanted, options: Settings, previous: DesiredState | None) -> ServedModel:
-    default = wanted.default or max(bundles.versions(options.models, name), default=None)
+def _served(name: str, wanted: Wanted, options: Settings, previous: DesiredState | None, source: Source) -> ServedModel:
+    default = wanted.default or max(source.listing(MAX_LISTING_AGE_SECONDS).versions(name), default=None)
     if default is None:
         raise SettingsError(f"the document names the model {name!r}, of which no bundle is there")
     before = previous.models.get(name) if previous else None
@@ -96,10 +98,11 @@ def _served(name: str, wanted: Wanted, options: Settings, previous: DesiredState
 class DocumentFollower:
     """A thread of the supervisor; a document that is refused changes nothing, and says why."""
 
-    def __init__(self, database: Sqlite, options: Settings) -> None:
+    def __init__(self, database: Sqlite, options: Settings, source: Source) -> None:
         assert options.state is not None
         self._file = Path(options.state.removeprefix(SCHEME))
         self._database, self._options, self._store = database, options, StateStore(database)
+        self._source = source
         self._complaint: str | None = None
 
     def begin(self) -> DesiredState:
@@ -122,9 +125,9 @@ class DocumentFollower:
         """Take up what the document says, if that is new and can be served."""
         try:
             previous = self._store.read()
-            wanted = state_of(read_document(self._file), self._options, previous)
+            wanted = state_of(read_document(self._file), self._options, previous, self._source)
             if previous is None or wanted.models != previous.models:
-                check(wanted, self._options)
+                check(wanted, self._options, self._source)
                 self._take_up(wanted, previous)
         except PortcullisError as error:
             self._say(str(error))

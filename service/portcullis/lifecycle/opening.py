@@ -10,11 +10,11 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from portcullis.answering.served_engine import ServedEngine
-from portcullis.bundle.files import Bundle, load_bundle
+from portcullis.bundle.files import Bundle
 from portcullis.bundle.manifest import Manifest
+from portcullis.bundle.sources.source import Source
 from portcullis.errors import BundleError, ServiceError
 
 logger = logging.getLogger(__name__)
@@ -27,21 +27,17 @@ OpenEngine = Callable[[Bundle], ServedEngine]
 """Opens the engine of a bundle, in this process or another; keeps the calling thread."""
 
 
-def validate(path: Path, open_engine: OpenEngine) -> Validated:
-    """Load, check and warm up a bundle; whatever is wrong with it is a BundleError, and nothing has changed."""
-    if not path.is_dir():
-        raise BundleError(f"no bundle {path.parent.name}/{path.name} lies in the models directory")
-    bundle = load_bundle(path)
-    if (bundle.manifest.name, str(bundle.manifest.version)) != (path.parent.name, path.name):
-        raise BundleError(f"bundle {bundle.label} lies where {path.parent.name}/{path.name} is expected")
+def validate(source: Source, key: Key, open_engine: OpenEngine) -> Validated:
+    """Fetch, check and warm up a bundle; whatever is wrong with it is an error of ours, and nothing has changed."""
+    bundle = source.load(*key)
     return bundle, open_engine(bundle)
 
 
 class Opening:
     """Versions that are being opened, or are open and not yet taken."""
 
-    def __init__(self, models: Path, open_engine: OpenEngine, on_end: Callable[[], None]) -> None:
-        self._models, self._open_engine, self._on_end = models, open_engine, on_end
+    def __init__(self, source: Source, open_engine: OpenEngine, on_end: Callable[[], None]) -> None:
+        self._source, self._open_engine, self._on_end = source, open_engine, on_end
         self._pool = ThreadPoolExecutor(NUM_THREADS, "open")
         self._tasks: dict[Key, asyncio.Task[Validated]] = {}
         self._errors: dict[Key, BaseException] = {}
@@ -116,8 +112,7 @@ class Opening:
         name, version = key
         loop = asyncio.get_running_loop()
         try:
-            path = self._models / name / str(version)
-            return await loop.run_in_executor(self._pool, validate, path, self._open_engine)
+            return await loop.run_in_executor(self._pool, validate, self._source, key, self._open_engine)
         except ServiceError:
             raise
         except Exception as error:  # whatever a provider may do, it is this version's problem

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from pathlib import Path
 
 from portcullis.answering.pipeline import Pipeline
 from portcullis.answering.served_engine import ServedEngine
@@ -17,6 +16,7 @@ from portcullis.bundle.gate import Gate
 from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.promises import choose
 from portcullis.bundle.providers import EngineOptions
+from portcullis.bundle.sources.source import Source
 from portcullis.errors import ServiceError, UnknownModel, UnknownVersion
 from portcullis.lifecycle.opening import OpenEngine, Opening
 from portcullis.lifecycle.report import Report
@@ -35,7 +35,7 @@ class Registry:
 
     def __init__(
         self,
-        models: Path,
+        source: Source,
         options: EngineOptions,
         open_engine: OpenEngine,
         build: Callable[[Bundle, ServedEngine], Pipeline],
@@ -46,7 +46,7 @@ class Registry:
     ) -> None:
         self.options, self._build, self._metrics = options, build, metrics
         self._shadowing, self._default_model = shadowing, default_model
-        self._opening = Opening(models, open_engine, self._settle)
+        self._opening = Opening(source, open_engine, self._settle)
         self._report = Report(confirm)
         self._retiring: set[asyncio.Task[None]] = set()
         self._wanted: DesiredState | None = None
@@ -141,6 +141,7 @@ class Registry:
             ServedVersion(
                 name=name,
                 version=version,
+                is_default=version == served.default,
                 method=pipeline.manifest.method.name,
                 provider=pipeline.engine.providers[0],
                 asked=",".join(pipeline.engine.asked),

@@ -1,4 +1,4 @@
-"""Watches the models directory: a newer version that validates becomes the default, unless the name is pinned.
+"""Watches where bundles come from: a newer version that validates becomes the default, unless the name is pinned.
 
 One that does not validate changes nothing; it is remembered with the reason, and not tried again until it changes.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from portcullis.bundle import files as bundles
-from portcullis.bundle.files import MANIFEST_FILE, MODEL_FILE
-from portcullis.errors import ServiceError
+from portcullis.bundle.sources.listing import Listing
+from portcullis.bundle.sources.source import Source
+from portcullis.errors import ServiceError, SourceAway
 from portcullis.lifecycle.changes import Changes
 from portcullis.store.durable import replace_durably
 from portcullis.store.followers import Behind
@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 REFUSED_FILE = "refused.json"
 WATCHER = "(watch)"
+REACH_SECONDS = 10.0
+"""How often a source is tried that was away at the start and is not watched."""
 
 
 class RefusedVersion(BaseModel):
@@ -54,79 +56,90 @@ class Watcher:
     """Looks for newer versions, when asked or every so often."""
 
     def __init__(
-        self, models: Path, serve: tuple[str, ...], changes: Changes, store: StateStore, runtime: Path
+        self, source: Source, serve: tuple[str, ...], changes: Changes, store: StateStore, runtime: Path
     ) -> None:
-        self._models, self._changes, self._store = models, changes, store
+        self._source, self._changes, self._store = source, changes, store
         self._serve = {name.partition("@")[0] for name in serve}
         self._file = runtime / REFUSED_FILE
 
     async def run(self, seconds: float) -> None:
-        """Look every so often; outlives any failure."""
+        """Look every so often, with 0 only until the source is reached; outlives any failure."""
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds or REACH_SECONDS)
             try:
                 await self.scan(WATCHER)
+                if not seconds:
+                    return
+            except SourceAway:  # said and counted where it was asked
+                continue
             except Exception:
                 logger.exception("could not watch the models directory; trying again")
 
     async def scan(self, who: str) -> Scan:
         """Try every newer version, the newest first; the first that validates becomes the default."""
         await self._changes.base()  # refuses where nothing may be changed
-        newer = await asyncio.to_thread(self._look)
+        listing = await asyncio.to_thread(self._source.look)
+        newer = await asyncio.to_thread(self._newer_versions, listing)
         if newer is None:
             return Scan([], [], {})
-        known = {(entry.model, entry.version): entry for entry in await asyncio.to_thread(self.refused)}
+        known = {(entry.model, entry.version): entry for entry in await asyncio.to_thread(self._refused, listing)}
         refused: list[RefusedVersion] = []
         adopted, behind = [], Behind()
         for name, versions in newer.items():
             for version in versions:
-                outcome = known.get((name, version)) or await self._try(who, name, version)
+                outcome = known.get((name, version)) or await self._try(who, name, version, listing)
                 if not isinstance(outcome, RefusedVersion):
                     adopted.append((name, version))
                     behind |= outcome
                     break
                 refused.append(outcome)
-        await asyncio.to_thread(self._remember, refused)
+        await asyncio.to_thread(self._remember, refused, listing)
         return Scan(adopted, refused, behind)
 
     def refused(self) -> list[RefusedVersion]:
-        """Versions that were tried and did not validate, and have not changed since."""
+        """Versions that were tried and did not validate, and have not changed since, as far as is known."""
+        return self._refused(self._source.at_hand())
+
+    def _refused(self, listing: Listing) -> list[RefusedVersion]:
         try:
             entries = _REFUSED_LIST.validate_json(self._file.read_bytes())
         except (OSError, ValidationError):
             return []
-        return [entry for entry in entries if entry.stamp == _stamp(self._models, entry.model, entry.version)]
+        return [entry for entry in entries if entry.stamp == listing.stamp(entry.model, entry.version)]
 
-    def _look(self) -> dict[str, list[int]] | None:
+    def _newer_versions(self, listing: Listing) -> dict[str, list[int]] | None:
         """Versions newer than those that are served, the newest first, by name; None while there is no state."""
         state = self._store.at_hand()
-        return None if state is None else {name: self._newer(state, name) for name in self._names(state)}
+        return None if state is None else {name: _newer(state, name, listing) for name in self._names(state, listing)}
 
-    def _names(self, state: DesiredState) -> list[str]:
+    def _names(self, state: DesiredState, listing: Listing) -> list[str]:
         return [
             name
-            for name in bundles.names(self._models)
+            for name in listing.names()
             if name not in state.unloaded and (not self._serve or name in self._serve or name in state.models)
         ]
 
-    def _newer(self, state: DesiredState, name: str) -> list[int]:
-        model = state.models.get(name)
-        if model is not None and model.is_pinned:
-            return []
-        least = model.default if model is not None else 0
-        return [version for version in reversed(bundles.versions(self._models, name)) if version > least]
-
-    async def _try(self, who: str, name: str, version: int) -> Behind | RefusedVersion:
-        stamp = await asyncio.to_thread(_stamp, self._models, name, version)
+    async def _try(self, who: str, name: str, version: int, listing: Listing) -> Behind | RefusedVersion:
+        stamp = listing.stamp(name, version)
+        await asyncio.to_thread(self._renew, name, version)
         try:
             behind = await self._changes.adopt(who, name, version)
-            logger.info("adopted %s/%d from the models directory", name, version)
+            logger.info("adopted %s/%d from %s", name, version, self._source.place)
             return behind
+        except SourceAway:  # it has not been seen yet: the next look tries it again
+            raise
         except ServiceError as error:
             return RefusedVersion(model=name, version=version, reason=str(error), time=time.time(), stamp=stamp)
 
-    def _remember(self, refused: list[RefusedVersion]) -> None:
-        if refused == self.refused():
+    def _renew(self, name: str, version: int) -> None:
+        """Fetch anew what was refused and has changed; what is served beside the default stays as it is."""
+        state = self._store.at_hand()
+        model = state.models.get(name) if state is not None else None
+        if model is None or version not in model.versions:
+            self._source.renew(name, version)
+
+    def _remember(self, refused: list[RefusedVersion], listing: Listing) -> None:
+        if refused == self._refused(listing):
             return
         try:
             replace_durably(self._file, _REFUSED_LIST.dump_json(refused, indent=1).decode())
@@ -134,12 +147,9 @@ class Watcher:
             logger.error("cannot remember what was refused: %s", error.strerror)
 
 
-def _stamp(models: Path, name: str, version: int) -> str:
-    parts = []
-    for file in (MANIFEST_FILE, MODEL_FILE):
-        try:
-            status = (models / name / str(version) / file).stat()
-            parts.append(f"{status.st_mtime_ns}.{status.st_size}.{status.st_ino}")
-        except OSError:
-            parts.append("none")
-    return "-".join(parts)
+def _newer(state: DesiredState, name: str, listing: Listing) -> list[int]:
+    model = state.models.get(name)
+    if model is not None and model.is_pinned:
+        return []
+    least = model.default if model is not None else 0
+    return [version for version in reversed(listing.versions(name)) if version > least]

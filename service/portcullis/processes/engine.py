@@ -17,6 +17,7 @@ from portcullis.answering.device.board import Board
 from portcullis.answering.device.graphs import EngineLane, Graph, Graphs
 from portcullis.answering.device.lane import REQUEST, Facts, Hello, Refused, Slots, Stream, hear, is_ours, say
 from portcullis.answering.device.serving import Serving
+from portcullis.bundle.signatures import Trust
 from portcullis.errors import EngineError, ServiceError
 from portcullis.processes import control
 from portcullis.processes.assignment import Assignment
@@ -43,7 +44,7 @@ class EngineProcess:
         use_slot(assignment.slot)
         self._metrics = Metrics()
         options = placed_options(settings, assignment.placement)
-        self._graphs = Graphs(options, self._metrics, patience_seconds(settings))
+        self._graphs = Graphs(options, self._metrics, patience_seconds(settings), Trust(settings.trusted_keys))
         self._graphs.on_broken = self._give_up
         self._serving = Serving(Board(assignment.link.board_descriptor), self._on_gone, self._give_up)
         self._metrics.max_batch.set(options.max_batch)

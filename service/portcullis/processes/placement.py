@@ -87,7 +87,7 @@ def place(settings: Settings, bundles: Sequence[Path]) -> Placement:
         _mention_idle_gpus(settings)
         return Placement()
     names = settings.device_ids or (SIMULATED if is_simulated(settings.providers[0]) else _visible())
-    trials = _try_all(names or ("",), options, bundles)
+    trials = _try_all(names or ("",), options, bundles, settings.trusted_keys)
     found = merge(names, trials, order(options, has_gpu_build=True))
     for refusal in found.refusals:
         logger.warning("%s; running on %s", refusal, found.provider)
@@ -131,9 +131,11 @@ def _visible() -> tuple[str, ...]:
     return tuple(inherited[:count]) if inherited is not None else tuple(map(str, range(count)))
 
 
-def _try_all(names: Sequence[str], options: EngineOptions, bundles: Sequence[Path]) -> list[Trial]:
+def _try_all(
+    names: Sequence[str], options: EngineOptions, bundles: Sequence[Path], trusted_keys: Sequence[str]
+) -> list[Trial]:
     """All devices at once; whatever ends the wait ends the trials."""
-    processes = [_begin(name, options, bundles) for name in names]
+    processes = [_begin(name, options, bundles, trusted_keys) for name in names]
     try:
         return [_read(*_outcome(process), options) for process in processes]
     finally:
@@ -142,8 +144,14 @@ def _try_all(names: Sequence[str], options: EngineOptions, bundles: Sequence[Pat
             process.communicate()
 
 
-def _begin(device: str, options: EngineOptions, bundles: Sequence[Path]) -> "subprocess.Popen[bytes]":
-    task = {"options": OPTIONS.dump_python(options, mode="json"), "bundles": [str(path.resolve()) for path in bundles]}
+def _begin(
+    device: str, options: EngineOptions, bundles: Sequence[Path], trusted_keys: Sequence[str]
+) -> "subprocess.Popen[bytes]":
+    task = {
+        "options": OPTIONS.dump_python(options, mode="json"),
+        "bundles": [str(path.resolve()) for path in bundles],
+        "trusted_keys": list(trusted_keys),
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "portcullis.processes.probe"],
         stdin=subprocess.PIPE,

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from portcullis.bundle.engine import start
-from portcullis.bundle.files import load_bundle
 from portcullis.bundle.providers import EngineOptions, order
 from portcullis.bundle.session import has_gpu_build, reason_of
+from portcullis.bundle.signatures import Trust
 from portcullis.errors import PortcullisError
 from portcullis.processes.placement import OPTIONS
 
@@ -27,16 +27,17 @@ def main() -> None:
     logging.disable(logging.WARNING)  # the supervisor tells it once, not each device
     task = json.loads(sys.stdin.readline())
     with answer:
-        json.dump(report(OPTIONS.validate_python(task["options"]), [Path(path) for path in task["bundles"]]), answer)
+        options, bundles = OPTIONS.validate_python(task["options"]), [Path(path) for path in task["bundles"]]
+        json.dump(report(options, bundles, Trust(task["trusted_keys"])), answer)
 
 
-def report(options: EngineOptions, bundles: Sequence[Path]) -> dict[str, object]:
+def report(options: EngineOptions, bundles: Sequence[Path], trust: Trust) -> dict[str, object]:
     """The provider on which all bundles start, the first in the order asked for, or why there is none."""
     left = order(options, has_gpu_build())
     refusals: list[str] = []
     try:
         for path in bundles:
-            engine = start(load_bundle(path), dataclasses.replace(options, providers=left))
+            engine = start(trust.load(path), dataclasses.replace(options, providers=left))
             left, refusals = left[left.index(engine.provider) :], [*refusals, *engine.refusals]
             engine.close()
     except PortcullisError as error:

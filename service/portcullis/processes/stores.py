@@ -6,10 +6,11 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from portcullis.bundle.sources.opening import is_url
 from portcullis.errors import DatabaseAway, DatabaseDamaged, StateNotWritten
 from portcullis.settings import Settings
 from portcullis.store.database import Database
-from portcullis.store.notes import DOCUMENT, LINK, read_notes
+from portcullis.store.notes import DOCUMENT, LINK, SOURCE, read_notes
 from portcullis.store.postgresql import Postgres
 from portcullis.store.schema import migrate
 from portcullis.store.sqlite import DAMAGED, Sqlite
@@ -51,6 +52,7 @@ def reading_of(stores: Stores, settings: Settings, revision: int) -> StoreReadin
         is_connected=None if stores.fleet is None else LINK not in notes,
         num_damaged=len(list(aside)),
         is_document_refused=None if settings.state is None else DOCUMENT in notes,
+        is_source_reached=SOURCE not in notes if is_url(settings.models) else None,
     )
 
 

@@ -26,11 +26,12 @@ from portcullis.answering.review_queue import review_of
 from portcullis.answering.served_engine import ServedEngine
 from portcullis.api.app import build_app
 from portcullis.api.context import Context
-from portcullis.bundle import files as bundles
 from portcullis.bundle.files import Bundle
+from portcullis.bundle.sources.cached import Events
+from portcullis.drift.instances import InstanceReader
 from portcullis.drift.published import DriftReader
 from portcullis.drift.rings import RingWriter, ring_path
-from portcullis.errors import DatabaseAway, PortcullisError, StateNotWritten
+from portcullis.errors import DatabaseAway, PortcullisError, SourceAway, StateNotWritten
 from portcullis.http.keys import Access, Keys
 from portcullis.http.protocol import GuardedProtocol
 from portcullis.http.server import Server, configure
@@ -48,6 +49,7 @@ from portcullis.processes.assignment import (
     SHADOW_DIRECTORY,
     Assignment,
 )
+from portcullis.processes.bundles import counting, noting, source_for
 from portcullis.processes.control import ENGINE_BROKEN, Message
 from portcullis.processes.lifeline import LIFELINE, first_line
 from portcullis.processes.placement import placed_options
@@ -58,7 +60,8 @@ from portcullis.processes.upkeep import Upkeep
 from portcullis.store.followers import Followers
 from portcullis.store.state import DesiredState, StateStore
 from portcullis.telemetry import logs
-from portcullis.telemetry.collectors import DriftCollector, ServedCollector, StoreCollector, expose
+from portcullis.telemetry.collectors import ServedCollector, StoreCollector, expose
+from portcullis.telemetry.drift_collector import DriftCollector
 from portcullis.telemetry.files import use_slot
 from portcullis.telemetry.instruments import Metrics
 from portcullis.telemetry.logs import RequestLog
@@ -88,20 +91,23 @@ class Worker:
         self._link = self._make_link()
         self._pool = PreparingPool(decode_threads(settings))
         self._shadowing = Shadowing(runtime / SHADOW_DIRECTORY, assignment.slot, self._metrics, settings.max_pixels)
+        # one worker looks for newer versions and is answerable for whether the source is reached
+        events = counting(self._metrics, noting(stores.local) if assignment.slot == 0 else Events())
+        self._source = source = source_for(settings, self._store, events)
         self._registry = Registry(
-            settings.models,
+            source,
             placed_options(settings, assignment.placement),
             self._open_engine(),
             self._build,
             self._shadowing,
             self._metrics,
             confirm=lambda followed: followers.confirm(assignment.slot, followed),
-            default_model=settings.default_model or bundles.default_name(settings.models),
+            default_model=settings.default_model or source.at_hand().default_name,
         )
         self._changes = Changes(
-            settings.models, settings.gate, self._registry, shared, followers, self._metrics, managed_in=settings.state
+            source, settings.gate, self._registry, shared, followers, self._metrics, managed_in=settings.state
         )
-        self._watcher = Watcher(settings.models, settings.serve, self._changes, self._store, runtime)
+        self._watcher = Watcher(source, settings.serve, self._changes, self._store, runtime)
         self._review = review_of(settings, stores.shared, self._metrics)
         self._tracing = tracing_of(settings, assignment.slot)
         self._drift = DriftReader(stores.local)
@@ -121,7 +127,7 @@ class Worker:
         self._watch_lifeline(server)
         watch = StateWatch(self._store.at_hand, lambda: self._registry.revision, self._registry.follow)
         ticking = [asyncio.create_task(self._upkeep.run(lambda: server.num_connections, self._can_answer))]
-        if self._watches_models and self._settings.watch_models_seconds:
+        if self._watches_models and (self._settings.watch_models_seconds or self._is_source_away()):
             ticking.append(asyncio.create_task(self._watcher.run(self._settings.watch_models_seconds)))
         listener = socket.socket(fileno=self._assignment.socket_descriptor)
         control.say(self._assignment.control_descriptor, Message(event="ready"))
@@ -154,8 +160,11 @@ class Worker:
     async def _look_for_newer_versions(self) -> None:
         try:
             await self._watcher.scan(WATCHER)
-        except (DatabaseAway, StateNotWritten) as error:  # it serves what it has all the same
+        except (DatabaseAway, SourceAway, StateNotWritten) as error:  # it serves what it has all the same
             logger.error("cannot adopt newer versions now: %s", error)
+
+    def _is_source_away(self) -> bool:
+        return reading_of(self._stores, self._settings, self._registry.revision).is_source_reached is False
 
     async def _take_up_state(self) -> DesiredState:
         """Until nothing newer is there: who changes something waits for workers that have spoken, and this one has."""
@@ -206,7 +215,9 @@ class Worker:
             changes=self._changes,
             calibrating=Calibrating(self._registry, StateStore(self._stores.shared), self._changes),
             watcher=self._watcher,
+            source=self._source,
             drift=self._drift,
+            instances=InstanceReader(self._stores.fleet),
             access=Access(Keys(settings.predict_keys), Keys(settings.admin_keys)),
             metrics=self._metrics,
             request_log=RequestLog(settings.log_requests_per_second, settings.log_format),

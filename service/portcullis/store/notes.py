@@ -4,6 +4,7 @@ from portcullis.store.database import Database, put
 
 LINK = "link"
 DOCUMENT = "document"
+SOURCE = "source"
 
 
 def note(database: Database, matter: str, complaint: str | None) -> None:

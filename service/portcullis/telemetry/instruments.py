@@ -51,6 +51,11 @@ class Metrics:
         self.queue_capacity = self._gauge("queue_capacity", "Images that may wait for the engine", "livesum", *_MODEL)
         self.connections = self._gauge("connections", "Open client connections", "livesum")
         self.model_swaps = self._counter("model_swaps", "Changes of what is served, by result", "model", "result")
+        self.source_failures = self._counter(
+            "source_failures", "Questions to the source of bundles that it did not answer"
+        )
+        self.source_fetches = self._counter("source_fetches", "Bundles fetched into the cache")
+        self.source_fetched_bytes = self._counter("source_fetched_bytes", "Bytes of bundles fetched into the cache")
         self.shadow = self._counter("shadow", "Shadowed images, by how the candidate compared", *_MODEL, "result")
         self.shadow_seconds = self._histogram("shadow_seconds", "Engine time of a shadowed image", SECONDS, *_MODEL)
         self.broken_engines = self._counter(

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from portcullis.bundle import gate
+from portcullis.bundle.sources.source import DirectorySource
 from portcullis.lifecycle.first_state import plan
 from portcullis.processes.stores import DATABASE_FILE, open_local
 from portcullis.store.sqlite import Sqlite
@@ -338,7 +339,7 @@ def test_a_restart_adopts_what_appeared_and_validates_and_starts_whatever_else_l
     runtime.mkdir()
     database = Sqlite(runtime / DATABASE_FILE)
     open_local(database)
-    StateStore(database).write(plan(models, (), "accept95", None).without_model("other"))
+    StateStore(database).write(plan(DirectorySource(models), (), "accept95", None).without_model("other"))
     add(models, 2)
     lie_in_self_test(add(models, 3))  # nothing but an engine can tell that it is broken
     with RunningService(models, runtime) as service, httpx.Client(base_url=service.url) as client:

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from portcullis.bundle.sources.source import DirectorySource
 from portcullis.errors import SettingsError
 from portcullis.lifecycle.document import DocumentFollower, read_document
 from portcullis.settings import Settings
@@ -28,7 +29,7 @@ class Desk:
     def __init__(self, models, runtime, database):
         self.file, self.database = runtime / "served.toml", database
         settings = Settings(models=models, runtime_directory=runtime, state=f"file:{self.file}")
-        self.follower, self.store = DocumentFollower(database, settings), StateStore(database)
+        self.follower, self.store = DocumentFollower(database, settings, DirectorySource(models)), StateStore(database)
 
     def write(self, text):
         self.file.write_text(text)
@@ -65,7 +66,7 @@ def test_the_same_document_is_no_change(desk):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[models.tiny]\ndefault = 7", "manifest"),
+        ("[models.tiny]\ndefault = 7", "no bundle tiny/7"),
         ("[models.nobody]", "no bundle is there"),
         ('[models.tiny]\ngate = "accept99.9999"', "accept99.9999"),
         ("[models.tiny]\ndefalt = 1", "models.tiny.defalt"),

@@ -13,6 +13,7 @@ from portcullis.answering.preparing import PreparingPool
 from portcullis.answering.served_engine import Load
 from portcullis.bundle import gate
 from portcullis.bundle.providers import EngineOptions
+from portcullis.bundle.sources.source import DirectorySource
 from portcullis.drift.rings import RingWriter
 from portcullis.errors import BundleError, Conflict, DatabaseAway
 from portcullis.lifecycle import changes as changing
@@ -42,17 +43,18 @@ class SlowDisk:
         self.begun = []
 
     def hold(self, version):
-        self._held[str(version)] = threading.Event()
+        self._held[version] = threading.Event()
 
     def release(self):
         for event in self._held.values():
             event.set()
 
-    def __call__(self, path, options):
-        self.begun.append(f"{path.parent.name}/{path.name}")
-        if path.name in self._held:
-            assert self._held[path.name].wait(PATIENCE_SECONDS)
-        return self._validate(path, options)
+    def __call__(self, source, key, open_engine):
+        name, version = key
+        self.begun.append(f"{name}/{version}")
+        if version in self._held:
+            assert self._held[version].wait(PATIENCE_SECONDS)
+        return self._validate(source, key, open_engine)
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ class Office:
         load = Load(Limits(max_batch=4, queue_capacity=64, overload_wait_seconds=1), 1_000_000, 65536)
         pool, ring = PreparingPool(1), RingWriter(runtime / "scores-0.ring", capacity=100)
         self.registry = Registry(
-            models,
+            DirectorySource(models),
             CPU,
             opener(CPU),
             lambda bundle, engine: Pipeline(bundle, engine, load, pool, metrics, ring),
@@ -89,8 +91,8 @@ class Office:
             metrics,
             confirm=lambda followed: self.followers.confirm(0, followed),
         )
-        self.store.write(plan(models, ("tiny@1", "other"), "accept95", None))
-        self.changes = Changes(models, "accept95", self.registry, self.store, self.followers, metrics)
+        self.store.write(plan(DirectorySource(models), ("tiny@1", "other"), "accept95", None))
+        self.changes = Changes(DirectorySource(models), "accept95", self.registry, self.store, self.followers, metrics)
 
     def threshold(self, name="tiny"):
         return self.registry.resolve(name)[1].threshold
@@ -201,7 +203,7 @@ async def test_a_problem_is_told_once_and_stands_while_it_is_tried_again(office,
 
 
 async def test_whatever_goes_wrong_in_opening_is_that_versions_problem(office, monkeypatch):
-    def out_of_memory(path, options):
+    def out_of_memory(source, key, open_engine):
         raise MemoryError
 
     monkeypatch.setattr(opening, "validate", out_of_memory)

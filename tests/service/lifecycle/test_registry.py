@@ -18,6 +18,7 @@ from portcullis.answering.preparing import PreparingPool
 from portcullis.answering.served_engine import Load
 from portcullis.bundle.engine import start
 from portcullis.bundle.providers import EngineOptions
+from portcullis.bundle.sources.source import DirectorySource
 from portcullis.drift.rings import RingWriter
 from portcullis.errors import BundleError, UnknownModel, UnknownVersion
 from portcullis.lifecycle.registry import Registry
@@ -52,7 +53,7 @@ class Desk:
         self.shadowing = Shadowing(runtime, 0, metrics, 1_000_000)
         self.confirmed: list[Followed] = []
         self.registry = Registry(
-            models,
+            DirectorySource(models),
             CPU,
             opener(CPU),
             lambda bundle, engine: Pipeline(bundle, engine, load, pool, metrics, ring),

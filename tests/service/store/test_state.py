@@ -5,6 +5,7 @@ import multiprocessing
 
 import pytest
 
+from portcullis.bundle.sources.source import DirectorySource
 from portcullis.errors import Conflict, DatabaseAway, DatabaseDamaged, SettingsError, StateNotWritten
 from portcullis.lifecycle.first_state import begin, plan
 from portcullis.processes.stores import stores_of
@@ -192,44 +193,44 @@ def test_the_newest_version_of_every_name_is_planned(tmp_path):
     for version in (1, 2, 10):
         tiny.write(tmp_path, version=version)
     tiny.write(tmp_path, name="other")
-    planned = plan(tmp_path, (), "accept95", None)
+    planned = plan(DirectorySource(tmp_path), (), "accept95", None)
     assert {name: model.default for name, model in planned.models.items()} == {"tiny": 10, "other": 1}
-    pinned = plan(tmp_path, ("tiny@2",), "accept95", None)
+    pinned = plan(DirectorySource(tmp_path), ("tiny@2",), "accept95", None)
     assert pinned.models.keys() == {"tiny"}
     assert (pinned.models["tiny"].default, pinned.models["tiny"].is_pinned) == (2, True)
 
 
 def test_an_admins_gate_survives_a_restart_until_the_setting_changes(tmp_path):
     tiny.write(tmp_path)
-    first = plan(tmp_path, (), "accept95", None)
+    first = plan(DirectorySource(tmp_path), (), "accept95", None)
     changed = with_gate("accept99")(first)
-    assert plan(tmp_path, (), "accept95", changed).models["tiny"].gate == "accept99"
-    assert plan(tmp_path, (), "accept90", changed).models["tiny"].gate == "accept90"
+    assert plan(DirectorySource(tmp_path), (), "accept95", changed).models["tiny"].gate == "accept99"
+    assert plan(DirectorySource(tmp_path), (), "accept90", changed).models["tiny"].gate == "accept90"
 
 
 @pytest.mark.parametrize("serve", [("nobody",), ("tiny@7",), ("tiny@x",)])
 def test_a_bundle_that_is_not_there_is_named_with_those_that_are(tmp_path, serve):
     tiny.write(tmp_path)
     with pytest.raises(SettingsError, match=f"no bundle {serve[0]}.*there are: tiny@1"):
-        plan(tmp_path, serve, "accept95", None)
+        plan(DirectorySource(tmp_path), serve, "accept95", None)
 
 
 def test_an_empty_models_directory_says_how_to_fill_it(tmp_path):
     with pytest.raises(SettingsError, match="portcullis-train run"):
-        plan(tmp_path, (), "accept95", None)
+        plan(DirectorySource(tmp_path), (), "accept95", None)
 
 
 def test_a_restart_comes_back_to_the_same_versions_whatever_has_appeared(tmp_path):
     for version in (1, 2, 3):
         tiny.write(tmp_path, version=version)
     tiny.write(tmp_path, name="other")
-    first = plan(tmp_path, (), "accept95", None)
+    first = plan(DirectorySource(tmp_path), (), "accept95", None)
     shadow = Shadow(version=2, share=0.5, session=7)
     served = ServedModel(default=1, loaded=(3,), is_pinned=True, gate="accept90", shadow=shadow)
     changed = first.with_model("tiny", served).without_model("other")
     tiny.write(tmp_path, version=4)
     tiny.write(tmp_path, name="newcomer")
-    again = plan(tmp_path, (), "accept95", changed)
+    again = plan(DirectorySource(tmp_path), (), "accept95", changed)
     assert again.models == {"tiny": served}
     assert again.unloaded == ("other",)
     assert served.versions == (1, 2, 3)
@@ -238,18 +239,20 @@ def test_a_restart_comes_back_to_the_same_versions_whatever_has_appeared(tmp_pat
 def test_a_changed_serve_setting_wins_over_older_admin_calls(tmp_path):
     for version in (1, 2):
         tiny.write(tmp_path, version=version)
-    pinned = plan(tmp_path, ("tiny@1",), "accept95", None)
-    assert plan(tmp_path, ("tiny@1",), "accept95", pinned.without_model("tiny")).models == {}
-    again = plan(tmp_path, ("tiny",), "accept95", pinned.without_model("tiny"))
+    pinned = plan(DirectorySource(tmp_path), ("tiny@1",), "accept95", None)
+    assert plan(DirectorySource(tmp_path), ("tiny@1",), "accept95", pinned.without_model("tiny")).models == {}
+    again = plan(DirectorySource(tmp_path), ("tiny",), "accept95", pinned.without_model("tiny"))
     assert (again.models["tiny"].default, again.models["tiny"].is_pinned, again.unloaded) == (2, False, ())
 
 
 def test_versions_that_are_gone_from_the_disk_are_not_wanted_back(tmp_path):
     tiny.write(tmp_path, version=2)
     served = ServedModel(default=1, loaded=(3,), gate="accept95", shadow=Shadow(version=9, share=1))
-    before = plan(tmp_path, (), "accept95", None).with_model("tiny", served)
-    assert plan(tmp_path, (), "accept95", before).models["tiny"] == ServedModel(default=2, gate="accept95")
-    assert "gone" not in plan(tmp_path, (), "accept95", before.with_model("gone", served)).models
+    before = plan(DirectorySource(tmp_path), (), "accept95", None).with_model("tiny", served)
+    assert plan(DirectorySource(tmp_path), (), "accept95", before).models["tiny"] == ServedModel(
+        default=2, gate="accept95"
+    )
+    assert "gone" not in plan(DirectorySource(tmp_path), (), "accept95", before.with_model("gone", served)).models
 
 
 # -- the state to start with ------------------------------------------------------------------------------------------
@@ -260,22 +263,22 @@ def settings(models, runtime, **others):
 
 
 def test_what_an_earlier_version_kept_in_a_file_is_taken_over_once(models, local, tmp_path):
-    earlier = plan(models, (), "accept95", None)
+    earlier = plan(DirectorySource(models), (), "accept95", None)
     earlier = earlier.with_model("tiny", earlier.models["tiny"].model_copy(update={"gate": "accept80"}))
     (tmp_path / "state.json").write_text("cut sho")
     (tmp_path / "state.twin.json").write_text(json.dumps({"sha256": "…", "state": earlier.model_dump(mode="json")}))
     store = StateStore(local)
-    assert begin(store, None, settings(models, tmp_path)).models["tiny"].gate == "accept80"
+    assert begin(store, None, settings(models, tmp_path), DirectorySource(models)).models["tiny"].gate == "accept80"
     assert store.read().models["tiny"].gate == "accept80"
     assert list(tmp_path.glob("state*.json")) == []
 
 
 def test_in_a_fleet_settings_speak_only_where_there_is_no_state_yet(models, local, fleet, tmp_path, caplog):
     kept, shared = StateStore(local), StateStore(fleet)
-    first = begin(kept, shared, settings(models, tmp_path))
+    first = begin(kept, shared, settings(models, tmp_path), DirectorySource(models))
     assert (first.revision, shared.read()) == (1, first)
     shared.change(with_gate("accept80"), "alice", "gate")
-    again = begin(kept, shared, settings(models, tmp_path, gate="accept99"))
+    again = begin(kept, shared, settings(models, tmp_path, gate="accept99"), DirectorySource(models))
     assert (again.models["tiny"].gate, kept.read()) == ("accept80", again)
     assert "its database counts" in caplog.text
 
@@ -283,7 +286,8 @@ def test_in_a_fleet_settings_speak_only_where_there_is_no_state_yet(models, loca
 def test_a_start_without_the_fleets_database_serves_what_was_known_last(models, local, cluster, tmp_path, caplog):
     away = StateStore(Postgres(cluster.url("nobody")))
     kept = StateStore(local)
-    assert begin(kept, away, settings(models, tmp_path)).revision == 0  # nothing was known: the settings
+    first = begin(kept, away, settings(models, tmp_path), DirectorySource(models))
+    assert first.revision == 0  # nothing was known: the settings
     kept.write(with_gate("accept80")(kept.read()))
-    assert begin(kept, away, settings(models, tmp_path)).models["tiny"].gate == "accept80"
+    assert begin(kept, away, settings(models, tmp_path), DirectorySource(models)).models["tiny"].gate == "accept80"
     assert "starting without the fleet's database" in caplog.text

@@ -15,9 +15,10 @@ from portcullis.answering.device.lane import ANSWER, Slots, Stream
 from portcullis.answering.engine_watch import EngineWatch, Progress
 from portcullis.bundle.buckets import bucket_of
 from portcullis.bundle.engine import Engine, start
-from portcullis.bundle.files import Bundle, load_bundle
+from portcullis.bundle.files import Bundle
 from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.providers import EngineOptions
+from portcullis.bundle.signatures import Trust
 from portcullis.telemetry.instruments import Metrics, observer
 
 
@@ -120,8 +121,8 @@ def count(pieces: list[Piece]) -> int:
 class Graphs:
     """Opens and closes; on the event loop of the engine process."""
 
-    def __init__(self, options: EngineOptions, metrics: Metrics, patience_seconds: float) -> None:
-        self._options, self._metrics, self._patience = options, metrics, patience_seconds
+    def __init__(self, options: EngineOptions, metrics: Metrics, patience_seconds: float, trust: Trust) -> None:
+        self._options, self._metrics, self._patience, self._trust = options, metrics, patience_seconds, trust
         self._opening: dict[Path, asyncio.Task[Graph]] = {}
         self.on_broken: Callable[[str], None] = lambda cause: None
 
@@ -149,7 +150,7 @@ class Graphs:
             asyncio.get_running_loop().run_in_executor(None, graph.engine.close)
 
     def _start(self, path: Path) -> Graph:
-        bundle = load_bundle(path)
+        bundle = self._trust.load(path)
         return Graph(bundle, start(bundle, self._options), self._options.max_batch, self._metrics)
 
     async def _watch(self, graph: Graph) -> None:

@@ -11,7 +11,6 @@ from portcullis.api.context import Context
 from portcullis.api.open_inference.refusals import ACCEPTED, CHANGE, READ
 from portcullis.api.open_inference.schemas import IndexEntry
 from portcullis.api.requests import MAX_CONTROL_BYTES, read_body, secret
-from portcullis.bundle import files as bundles
 from portcullis.errors import BadRequest
 from portcullis.store.followers import Behind
 
@@ -83,8 +82,8 @@ def index_of(context: Context) -> list[IndexEntry]:
     """Served versions are ready; others lie there, unloaded or refused."""
     reasons = {(entry.model, entry.version): entry.reason for entry in context.watcher.refused()}
     served = {(name, version) for name, model in list(context.registry.served.items()) for version in model.pipelines}
-    models = context.settings.models
-    present = {(name, version) for name in bundles.names(models) for version in bundles.versions(models, name)}
+    listing = context.source.at_hand()
+    present = {(name, version) for name in listing.names() for version in listing.versions(name)}
     return [
         IndexEntry(
             name=name,
