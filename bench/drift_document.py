@@ -1,4 +1,4 @@
-"""Puts the tables of bench/results/drift.json into docs/drift.md, so that no figure there is typed by hand."""
+"""Puts the tables of bench/results/drift*.json into docs/drift.md, so that no figure there is typed by hand."""
 
 import json
 import re
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 RESULTS = Path(__file__).parent / "results" / "drift.json"
+BLOCK_RESULTS = RESULTS.with_name("drift_blocks.json")
 DOCUMENT = Path(__file__).parent.parent / "docs" / "drift.md"
 
 
@@ -31,5 +32,5 @@ def with_tables(text: str, results: str) -> str:
     return text
 
 
-def write() -> None:
-    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), RESULTS.read_text()))
+def write(results: Path = RESULTS) -> None:
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), results.read_text()))

@@ -10,18 +10,18 @@ from typing import Any
 import httpx
 
 from bench import ballast
-from bench.fault_figures import Figures, tally
+from bench.fault_figures import Figures, Ground, tally
 from tests.hammer import Hammer, eventually
-from tests.sabotage import ADMIN, SHARPNESS, num_behind, put_default, serve, store_of
+from tests.sabotage import ADMIN, SHARPNESS, num_behind, put_default, store_of
 
 THREADS = 8
 TURN_SECONDS = 3
 
 
-def swaps(directory: Path, scale: float) -> Figures:
+def swaps(ground: Ground) -> Figures:
     """Swaps in a row through the API, under load."""
-    num_swaps, seconds, memory = max(40, round(1000 * scale)), [], []
-    with serve(directory / "models", directory / "runtime") as service:
+    num_swaps, seconds, memory = ground.some(1000, 40), [], []
+    with ground.serve() as service:
         with Hammer(service.url, SHARPNESS, 2) as hammer, httpx.Client(timeout=60, headers=ADMIN) as client:
             for number in range(num_swaps):
                 started = time.monotonic()
@@ -43,12 +43,12 @@ def swaps(directory: Path, scale: float) -> Figures:
     }
 
 
-def large_engines(directory: Path, scale: float) -> Figures:
+def large_engines(ground: Ground) -> Figures:
     """Swaps between two versions with 64 MB of weights each."""
-    models = directory / "large"
+    models = ground.directory / "large"
     for version in (1, 2):
         ballast.write(models, version, SHARPNESS[version])
-    with serve(models, directory / "runtime") as service, httpx.Client(timeout=60, headers=ADMIN) as client:
+    with ground.serve(models=models) as service, httpx.Client(timeout=60, headers=ADMIN) as client:
         url = f"{service.url}/v1/models/tiny"
         one = _settled_megabytes(service)
         client.post(f"{url}/versions/2").raise_for_status()
@@ -57,7 +57,7 @@ def large_engines(directory: Path, scale: float) -> Figures:
         again = _settled_megabytes(service)
         ends = []
         for _ in range(2):
-            for number in range(max(4, round(20 * scale))):
+            for number in range(ground.some(20, 4)):
                 client.put(f"{url}/default", json={"version": 2 - number % 2}).raise_for_status()
             ends.append(_settled_megabytes(service))
     return {
@@ -69,11 +69,11 @@ def large_engines(directory: Path, scale: float) -> Figures:
     }
 
 
-def damaged_bundles(directory: Path, scale: float) -> Figures:
+def damaged_bundles(ground: Ground) -> Figures:
     """A bundle is cut short in the middle of a swap, just when it is wanted, and mended half a second later."""
-    graph = directory / "models" / "tiny" / "2" / "model.onnx"
-    whole, num_split, seconds, rounds = graph.read_bytes(), 0, [], max(3, round(40 * scale))
-    with serve(directory / "models", directory / "runtime") as service, Hammer(service.url, SHARPNESS, 4) as hammer:
+    graph = ground.models / "tiny" / "2" / "model.onnx"
+    whole, num_split, seconds, rounds = graph.read_bytes(), 0, [], ground.some(40, 3)
+    with ground.serve() as service, Hammer(service.url, SHARPNESS, 4) as hammer:
         store = store_of(service.runtime)
 
         def damage_and_mend() -> None:
@@ -102,13 +102,13 @@ def damaged_bundles(directory: Path, scale: float) -> Figures:
     }
 
 
-def shadowed(directory: Path, scale: float) -> Figures:
+def shadowed(ground: Ground) -> Figures:
     """A candidate sees all of the live traffic; with and without it by turns, medians of the turns."""
     figures: Figures = {}
-    with serve(directory / "models", directory / "runtime") as service:
+    with ground.serve() as service:
         for name, threads in (("idle", 1), ("busy", THREADS)):
             turns: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-            for _ in range(max(2, round(8 * scale))):
+            for _ in range(ground.some(8, 2)):
                 for is_shadowed in (False, True):
                     turns[is_shadowed].append(_milliseconds(service.url, threads, is_shadowed))
             for is_shadowed, measured in turns.items():

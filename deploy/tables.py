@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 
 from portcullis.environment import PREFIX
 from portcullis.settings import Settings, default_text
-from portcullis.telemetry.collectors import DriftCollector, ServedCollector, StoreCollector
+from portcullis.telemetry.collectors import ServedCollector, StoreCollector
+from portcullis.telemetry.drift_collector import DriftCollector
 from portcullis.telemetry.instruments import Metrics
 
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}

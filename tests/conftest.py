@@ -78,8 +78,8 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 @pytest.fixture(scope="session")
 def fleet_url(cluster: postgres.Cluster) -> str:
-    """A database for tests that each begin with empty tables."""
-    return cluster.new_database()
+    """A database for tests that each begin with empty tables; a machine that stands still for a moment is no fault."""
+    return f"{cluster.new_database()}?connect_timeout=60&options=-c%20statement_timeout%3D60000"
 
 
 @pytest.fixture

@@ -75,6 +75,12 @@ def default_of(service: RunningService) -> int:
     return version
 
 
+def metric(service: RunningService, name: str) -> float | None:
+    """One without labels, as a worker tells it."""
+    lines = httpx.get(f"{service.url}/metrics", timeout=30).text.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"portcullis_{name} ")), None)
+
+
 def kill_whole(service: RunningService) -> None:
     """SIGKILL to the supervisor, then to its workers."""
     workers = service.workers()

@@ -12,7 +12,8 @@ from tests.deploy.crd_schema import schema_of
 from tests.deploy.dockerfile import ROOT
 
 DIRECTORY = ROOT / "deploy" / "kubernetes"
-OVERLAYS = ("cpu", "gpu")
+OVERLAYS = {"cpu": "cpu", "gpu": "gpu", "one": "cpu", "fleet": "cpu"}
+"""By name, with the image that each runs."""
 CUSTOM_KINDS = {"InferenceService", "PrometheusRule", "ScaledObject", "ServiceMonitor"}
 MANIFESTS = sorted(
     path

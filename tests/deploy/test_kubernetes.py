@@ -41,14 +41,15 @@ def test_each_overlay_renders_to_valid_resources(overlay):
     for document in resources.values():
         validate(document)
     plain = {"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount"}
-    assert set(resources) - {"HorizontalPodAutoscaler"} == plain, "of kinds that every cluster knows"
+    beside = {"HorizontalPodAutoscaler", "PersistentVolumeClaim"}
+    assert set(resources) - beside == plain, "of kinds that every cluster knows"
 
 
 @needs_kubectl
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_each_overlay_asks_for_what_it_runs_on(overlay):
     (container,) = rendered(DIRECTORY / "overlays" / overlay)["Deployment"]["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"portcullis:{overlay}"
+    assert container["image"] == f"portcullis:{OVERLAYS[overlay]}"
     assert ("nvidia.com/gpu" in container["resources"]["limits"]) is (overlay == "gpu")
     assert {"cpu", "memory"} <= set(container["resources"]["requests"])
 
@@ -58,8 +59,8 @@ def test_each_overlay_asks_for_what_it_runs_on(overlay):
 def test_the_variables_of_a_pod_are_settings(overlay, tmp_path):
     resources = rendered(DIRECTORY / "overlays" / overlay)
     (container,) = resources["Deployment"]["spec"]["template"]["spec"]["containers"]
-    variables = stages()[overlay].environment() | resources["ConfigMap"]["data"]
-    variables |= {variable["name"]: variable["value"] for variable in container["env"]}
+    variables = stages()[OVERLAYS[overlay]].environment() | resources["ConfigMap"]["data"]
+    variables |= {variable["name"]: variable.get("value", "postgresql://db/x") for variable in container["env"]}
     for name, text in resource("keys.example.yaml")["stringData"].items():
         (tmp_path / name).write_text(text)
         variable = f"{PREFIX}{name.upper()}_FILE"
@@ -67,6 +68,7 @@ def test_the_variables_of_a_pod_are_settings(overlay, tmp_path):
         variables[variable] = str(tmp_path / name)
     settings = load({}, variables)
     assert len(settings.admin_keys) == 1
+    assert (settings.database is not None) is (overlay == "fleet")
     grace = resources["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace > settings.drain_seconds + settings.grace_seconds
 
@@ -169,3 +171,41 @@ def test_a_build_of_tensorrt_outlives_its_pod_and_nobody_gives_up_on_it(tmp_path
         {}, {name: value for name, value in variables.items() if name.startswith(PREFIX) and "KEYS" not in name}
     )
     assert settings.providers == ("tensorrt", "cuda")
+
+
+@needs_kubectl
+def test_one_pod_keeps_what_it_was_told_on_a_volume_that_it_has_alone():
+    resources = rendered(DIRECTORY / "overlays" / "one")
+    deployment = resources["Deployment"]["spec"]
+    assert "HorizontalPodAutoscaler" not in resources
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    [runtime] = [volume for volume in deployment["template"]["spec"]["volumes"] if volume["name"] == "runtime"]
+    claim = resources["PersistentVolumeClaim"]
+    assert runtime == {"name": "runtime", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+@needs_kubectl
+def test_a_fleet_has_its_database_from_a_secret_and_its_bundles_from_a_url():
+    resources = rendered(DIRECTORY / "overlays" / "fleet")
+    pod = resources["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {variable["name"]: variable for variable in container["env"]}
+    secret = variables[f"{PREFIX}DATABASE"]["valueFrom"]["secretKeyRef"]
+    assert secret == {"name": "portcullis-database", "key": "url"}, "not optional: without it a pod waits"
+    assert variables[f"{PREFIX}INSTANCE"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert resources["ConfigMap"]["data"][f"{PREFIX}MODELS"].startswith("s3://")
+    assert {"secretRef": {"name": "portcullis-object-store", "optional": True}} in container["envFrom"]
+    egress = {port["port"] for rule in resources["NetworkPolicy"]["spec"]["egress"] for port in rule["ports"]}
+    assert egress == {53, 443, 5432}
+    assert resources["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+@needs_kubectl
+@pytest.mark.parametrize("component", ["database", "models-url"])
+def test_the_parts_of_a_fleet_fit_an_overlay_on_gpus(component, tmp_path):
+    resources = overlay_of_ones_own(tmp_path, "gpu", component)
+    for document in resources.values():
+        validate(document)
+    (container,) = resources["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert {f"{PREFIX}WORKERS"} <= {variable["name"] for variable in container["env"]}

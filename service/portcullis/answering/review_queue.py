@@ -27,9 +27,11 @@ MAX_WAITING_ITEMS = 64
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 MAX_WRITE_ITEMS = 16
 REST = 4.0  # the writer rests four times as long as it worked: a flood of rejects costs a worker a fifth of a core
+MAX_WAIT_REST_SECONDS = 1.0  # and as long as it waited for the store, up to this: a slow one must not keep it asleep
 EXPIRE_SECONDS = 60.0
 CLOSE_SECONDS = 2.0
-RETRY_SECONDS = 30.0  # after a fault: soon enough for whoever has just freed the disk
+FIRST_RETRY_SECONDS = 0.5
+RETRY_SECONDS = 30.0  # after many faults in a row: soon enough for whoever has just freed the disk
 
 Candidates = Callable[[], list[str]]
 Offer = tuple[bytes, dict[str, Any]]
@@ -68,7 +70,7 @@ class ReviewQueue(NoReview):
         self._waiting_bytes = 0
         self._wake = threading.Condition()
         self._closing = threading.Event()
-        self._is_on, self._has_failed = True, False
+        self._is_on, self._has_failed, self._num_faults = True, False, 0
         self._failed.set(0)
         self._thread = threading.Thread(target=self._work, name="review", daemon=True)
         self._thread.start()
@@ -107,16 +109,23 @@ class ReviewQueue(NoReview):
                 is_over = True
             except Exception as error:  # a full disk, a broken database: never the answers
                 self._turn_off(error)
-                is_over = self._closing.wait(RETRY_SECONDS)
+                is_over = self._closing.wait(self._pause())
+
+    def _pause(self) -> float:
+        """Soon at first, as a connection that failed once may do at the next try; by chance, as a fleet must not come
+        back all at once."""
+        self._num_faults += 1
+        return random.uniform(0.5, 1) * min(RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(self._num_faults - 1, 10))
 
     def _write_what_comes(self) -> None:
         self.store.prepare()
         self._is_on = True
         while not self._closing.is_set() or self._waiting:
             offers = self._take()
-            started = time.monotonic()
+            started, worked = time.monotonic(), time.thread_time()
             self._write(offers)
-            self._closing.wait(REST * (time.monotonic() - started))
+            self._num_faults = 0
+            self._closing.wait(_rest(time.monotonic() - started, time.thread_time() - worked))
 
     def _take(self) -> list[Offer]:
         """What waits; nothing after a minute in which nothing came, so that what is too old goes all the same."""
@@ -149,6 +158,11 @@ class ReviewQueue(NoReview):
         with self._wake:
             self._waiting.clear()
             self._waiting_bytes = 0
+
+
+def _rest(seconds: float, processor_seconds: float) -> float:
+    """After a write that took so long, of which the processor was used for so long."""
+    return max(REST * processor_seconds, min(seconds, MAX_WAIT_REST_SECONDS))
 
 
 def review_of(settings: Settings, database: Database, metrics: Metrics) -> NoReview:

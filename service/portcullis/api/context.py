@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from portcullis.answering.review_queue import NoReview
 from portcullis.bundle.sources.source import Source
+from portcullis.drift.instances import InstanceReader
 from portcullis.drift.published import DriftReader
 from portcullis.errors import Unavailable
 from portcullis.http.keys import Access
@@ -29,6 +30,7 @@ class Context:
     watcher: Watcher
     source: Source
     drift: DriftReader
+    instances: InstanceReader
     access: Access
     metrics: Metrics
     request_log: RequestLog

@@ -11,6 +11,7 @@ from portcullis.api.keyed_route import keyed
 from portcullis.bundle.gate import P_VALUE_BUCKETS, Gate
 from portcullis.bundle.manifest import Manifest
 from portcullis.drift.evidence import Detector
+from portcullis.drift.instances import together
 from portcullis.drift.window import Window, measure
 from portcullis.schemas.drift import DriftInfo, DriftPoint, DriftReport
 
@@ -26,13 +27,17 @@ def drift_router(context: Context) -> APIRouter:
     async def show_drift(name: Name) -> DriftInfo:
         served = context.registry.find(name)
         manifest, gate = served.pipelines[served.default].manifest, served.gates[served.default]
+        alarm_images = context.settings.drift_alarm_images
         published = (await asyncio.to_thread(context.drift.read)).models.get(name)
-        if published is None or (published.version, published.part) != (
-            served.default,
-            gate.part,
-        ):  # only just in force
-            return _info(manifest, gate, _nothing_yet(manifest, gate, context.settings.drift_alarm_images), ())
-        return _info(manifest, gate, published.report, published.history)
+        if published is not None and (published.version, published.part) == (served.default, gate.part):
+            report, history, reading = published.report, published.history, published.fleet
+        else:  # only just in force
+            report, history, reading = _nothing_yet(manifest, gate, alarm_images), (), None
+        info = _info(manifest, gate, report, history)
+        if context.instances.is_in_a_fleet:
+            seen = await asyncio.to_thread(context.instances.read, name)
+            info.fleet = together(seen, reading, alarm_images, manifest.version, gate.score)
+        return info
 
     return router
 

@@ -1,3 +1,3 @@
-"""Recent scores against the reference: rings → window, evidence, histogram → published reports. Pure arithmetic but
-for the rings, the watcher and the published file; it knows no HTTP and no pipelines.
+"""Recent scores against the reference: rings → window, evidence, histogram → published reports, counts for a fleet.
+Pure arithmetic but for the rings, the watcher and what is published; it knows no HTTP and no pipelines.
 """

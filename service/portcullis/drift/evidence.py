@@ -80,7 +80,7 @@ class Detector:
 
     def update(self, p_values: NDArray[np.floating[Any]]) -> None:
         """Take in p-values, oldest first. NaN counts as the strangest."""
-        outcomes = self._outcomes(p_values)
+        outcomes = self.events.outcomes(p_values)
         start = 0
         while start < len(outcomes):
             start += self._advance(outcomes[start : start + BLOCK])
@@ -116,14 +116,6 @@ class Detector:
             raise ValueError(f"expected a state written by to_dict, got one that lacks or garbles {error}") from error
         detector._evidence = np.minimum(evidence, HEADROOM * detector.threshold)
         return detector
-
-    def _outcomes(self, p_values: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
-        """Which events each p-value is: a row number of the factors. In float32, as the ring keeps them: rounding
-        both sides can only lose an event, never make one."""
-        p_values = np.nan_to_num(np.asarray(p_values, dtype=np.float32).ravel(), nan=0.0)
-        not_low = np.searchsorted(self.events.low, p_values, side="right")  # level i is an event where i >= not_low
-        is_high = np.searchsorted(self.events.high, p_values, side="left")  # level i is an event where i < is_high
-        return not_low * (len(self.events.high) + 1) + is_high
 
     def _advance(self, outcomes: NDArray[np.intp]) -> int:
         """Take in outcomes up to the end of an alarm, or all; how many.
@@ -174,12 +166,29 @@ class Events:
         content = self.low.tobytes() + self.high.tobytes() + self.bounds.tobytes()
         return hashlib.sha256(content + repr(STAKES).encode()).hexdigest()
 
+    def outcomes(self, p_values: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
+        """Which events each p-value is: a row number of the factors. In float32, as the ring keeps them: rounding
+        both sides can only lose an event, never make one."""
+        p_values = np.nan_to_num(np.asarray(p_values, dtype=np.float32).ravel(), nan=0.0)
+        not_low = np.searchsorted(self.low, p_values, side="right")  # level i is an event where i >= not_low
+        is_high = np.searchsorted(self.high, p_values, side="left")  # level i is an event where i < is_high
+        return not_low * (len(self.high) + 1) + is_high
+
+    def counts(self, p_values: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+        """How many images, then how many of them are each event."""
+        happened = self._happened()
+        images = np.bincount(self.outcomes(p_values), minlength=len(happened))
+        return np.concatenate([[images.sum()], images @ happened])
+
     def factors(self) -> NDArray[np.float64]:
-        """e of every bet (column) for every outcome (row `not_low * (len(high) + 1) + is_high`)."""
+        """e of every bet (column) for every outcome (row)."""
+        return np.hstack([1 - stake + stake * self._happened() / self.bounds for stake in STAKES])
+
+    def _happened(self) -> NDArray[np.bool_]:
+        """Whether each event (column) has happened for every outcome (row `not_low * (len(high) + 1) + is_high`)."""
         num_low, num_high = len(self.low), len(self.high)
         not_low, is_high = np.divmod(np.arange((num_low + 1) * (num_high + 1))[:, None], num_high + 1)
-        events = np.hstack([np.arange(num_low) >= not_low, np.arange(num_high) < is_high])  # (outcome, event)
-        return np.hstack([1 - stake + stake * events / self.bounds for stake in STAKES])
+        return np.hstack([np.arange(num_low) >= not_low, np.arange(num_high) < is_high])
 
 
 def _watch(calibration: CalibrationScores) -> Events:

@@ -6,9 +6,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from portcullis.errors import DatabaseAway
-from portcullis.schemas.drift import DriftPoint, DriftReport, ScoreHistogram
+from portcullis.schemas.drift import DriftPoint, DriftReport, FleetReading, ScoreHistogram
 from portcullis.store.database import Database, put
-from portcullis.telemetry.collectors import DriftReading
+from portcullis.telemetry.drift_collector import DriftReading
 
 
 class _Frozen(BaseModel):
@@ -27,6 +27,11 @@ class PublishedModel(_Frozen):
     history: tuple[DriftPoint, ...]
     scores: ScoreHistogram | None = None
     """Of every image since the version was first served. None: written before there was one."""
+    series: str | None = None
+    counts: tuple[int, ...] = ()
+    """What was counted for the fleet, and under which name; none: written before that was done."""
+    fleet: FleetReading | None = None
+    """The fleet's evidence as it was last read; none where there is no fleet, or nothing was read yet."""
 
 
 class Published(_Frozen):
@@ -83,6 +88,6 @@ class DriftReader:
     def readings(self) -> list[DriftReading]:
         """For the metrics."""
         return [
-            DriftReading(name, published.version, published.report, published.scores)
+            DriftReading(name, published.version, published.report, published.scores, published.fleet)
             for name, published in self.read().models.items()
         ]

@@ -7,7 +7,6 @@ the workers tell it to whoever asks, and after a restart the evidence goes on fr
 import logging
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,8 @@ from portcullis.bundle.promises import choose
 from portcullis.bundle.sources.source import Source
 from portcullis.drift import histogram
 from portcullis.drift.evidence import Detector
-from portcullis.drift.published import Published, PublishedModel, read_drift, write_drift
+from portcullis.drift.fleet import FleetEvidence
+from portcullis.drift.published import Published, read_drift, write_drift
 from portcullis.drift.rings import (
     RECORD,
     find_rings,
@@ -27,9 +27,9 @@ from portcullis.drift.rings import (
     model_key,
     read_recent,
 )
-from portcullis.drift.window import Window, measure
+from portcullis.drift.tally import Tally
+from portcullis.drift.tracked import Tracked
 from portcullis.errors import DatabaseAway, ServiceError, StateNotWritten
-from portcullis.schemas.drift import DriftPoint, DriftReport, ScoreHistogram
 from portcullis.store.database import Database
 from portcullis.store.state import StateStore
 
@@ -40,49 +40,34 @@ POINT_SECONDS = 2.0
 MAX_POINTS = 300
 
 
-@dataclass
-class _Tracked:
-    """One model while it is followed."""
-
-    manifest: Manifest
-    text: str
-    """The gate in force, as the state spells it."""
-    gate: Gate
-    detector: Detector
-    recent: NDArray[np.void]  # the window's records, oldest first
-    num_rejected: int
-    history: list[DriftPoint]
-    scores: ScoreHistogram
-
-    def take(self, records: NDArray[np.void], window_size: int) -> None:
-        self.detector.update(records["p_value"])
-        self.num_rejected += int(np.count_nonzero(records["outcome"]))
-        self.scores = histogram.plus(self.scores, records["score"])
-        self.recent = np.concatenate([self.recent, records])[-window_size:]
-
-    def report(self) -> DriftReport:
-        recent = self.recent
-        window = Window(recent["score"], recent["p_value"], recent["class_index"], recent["outcome"])
-        return measure(window, self.manifest, self.gate.calibration, self.detector)
-
-
 class DriftWatch:
     """Reads rings, gathers evidence, publishes."""
 
-    def __init__(self, source: Source, database: Database, rings: Path, window_size: int, alarm_images: float) -> None:
+    def __init__(
+        self,
+        source: Source,
+        database: Database,
+        rings: Path,
+        window_size: int,
+        alarm_images: float,
+        fleet: FleetEvidence | None = None,
+    ) -> None:
+        self._fleet = fleet
         self._source, self._database, self._rings = source, database, rings
         self._window_size, self._alarm_images = window_size, alarm_images
         self._store = StateStore(database)
         before = read_drift(database)
         self._cursors = dict(before.cursors)
         self._before = dict(before.models)
-        self._tracked: dict[str, _Tracked] = {}
+        self._tracked: dict[str, Tracked] = {}
         self._next_point = 0.0
         self._is_writable = True
 
     def run(self, stopping: threading.Event) -> None:
-        """Update until told to stop; outlives any failure."""
-        while not stopping.wait(UPDATE_SECONDS):
+        """Update until told to stop, and once more then; outlives any failure."""
+        is_over = False
+        while not is_over:
+            is_over = stopping.wait(UPDATE_SECONDS)
             try:
                 self.update()
             except Exception:
@@ -91,6 +76,7 @@ class DriftWatch:
     def update(self, now: float | None = None) -> None:
         """Take in everything new and publish; `now` is the monotonic clock's."""
         self._choose()
+        self._begin_forgotten_anew()
         records = self._read()
         for name, tracked in self._tracked.items():
             key = model_key(name, tracked.manifest.version, tracked.gate.part)
@@ -127,7 +113,7 @@ class DriftWatch:
         else:
             self._tracked[name] = self._begin(name, manifest, text, gate)
 
-    def _begin(self, name: str, manifest: Manifest, text: str, gate: Gate) -> _Tracked:
+    def _begin(self, name: str, manifest: Manifest, text: str, gate: Gate) -> Tracked:
         version = manifest.version
         before, scores = self._before.pop(name, None), histogram.empty(gate.calibration)
         if before is not None and (before.version, before.part) == (version, gate.part):
@@ -140,11 +126,14 @@ class DriftWatch:
                 # as it was when the evidence was last written: records that are new still come, once
                 recent = read_recent(find_rings(self._rings), key, size, self._cursors)
                 scores = histogram.continued(scores, before.scores)
-                return _Tracked(
-                    manifest, text, gate, detector, recent, before.num_rejected, list(before.history), scores
+                tally = Tally(detector.events)
+                tally.go_on(before.series, before.counts)
+                return Tracked(
+                    manifest, text, gate, detector, recent, before.num_rejected, list(before.history), scores, tally
                 )
         detector = Detector(gate.calibration, self._alarm_images)
-        return _Tracked(manifest, text, gate, detector, np.empty(0, RECORD), 0, [], scores)
+        tally = Tally(detector.events)
+        return Tracked(manifest, text, gate, detector, np.empty(0, RECORD), 0, [], scores, tally)
 
     def _read(self) -> NDArray[np.void]:
         parts = []
@@ -161,20 +150,23 @@ class DriftWatch:
         if now >= self._next_point:
             self._next_point = now + POINT_SECONDS
             for name, tracked in self._tracked.items():
-                tracked.history = [*tracked.history[1 - MAX_POINTS :], _point(tracked, reports[name])]
+                tracked.history = [*tracked.history[1 - MAX_POINTS :], tracked.point(reports[name])]
+        fleet = self._fleet
         models = {
-            name: PublishedModel(
-                version=tracked.manifest.version,
-                part=tracked.gate.part,
-                num_rejected=tracked.num_rejected,
-                detector=tracked.detector.to_dict(),
-                report=reports[name],
-                history=tuple(tracked.history),
-                scores=tracked.scores,
-            )
+            name: tracked.published(reports[name], fleet.reading(tracked.watched) if fleet else None)
             for name, tracked in self._tracked.items()
         }
         self._write(Published(cursors=self._cursors, models=models))
+        if self._fleet is not None:
+            self._fleet.say([tracked.said(reports[name]) for name, tracked in self._tracked.items()])
+
+    def _begin_forgotten_anew(self) -> None:
+        forgotten = self._fleet.forgotten() if self._fleet is not None else set()
+        for name, tracked in self._tracked.items():
+            if tracked.tally.series in forgotten:
+                unknown = "the fleet's database does not know a series of %s: its %d images are counted there no more"
+                logger.warning(unknown, name, tracked.tally.num_images)
+                tracked.tally.begin_anew()
 
     def _write(self, content: Published) -> None:
         try:
@@ -185,14 +177,3 @@ class DriftWatch:
             self._is_writable = False
         else:
             self._is_writable = True
-
-
-def _point(tracked: _Tracked, report: DriftReport) -> DriftPoint:
-    return DriftPoint(
-        time=time.time(),
-        num_images=report.num_images_since_reset,
-        num_rejected=tracked.num_rejected,
-        psi=report.psi,
-        reject_ratio=report.reject_ratio,
-        evidence_log10=report.evidence_log10,
-    )

@@ -141,6 +141,7 @@ class Registry:
             ServedVersion(
                 name=name,
                 version=version,
+                is_default=version == served.default,
                 method=pipeline.manifest.method.name,
                 provider=pipeline.engine.providers[0],
                 asked=",".join(pipeline.engine.asked),

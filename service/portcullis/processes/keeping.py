@@ -11,9 +11,11 @@ from portcullis.store.state import READ_STATE, DesiredState, StateStore, parse
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5
-CHECK_LOOKS = 20
-"""Of so many looks one goes through the whole file."""
+LOOK_SECONDS = 0.05
+READ_LOOKS = 10
+"""Of so many looks one reads from the file, whether anything was committed or not: that alone shows damage."""
+CHECK_LOOKS = 200
+"""Of so many one goes through the whole file."""
 REVISION_LEAP = 1000
 """More changes than can have been made and followed since the last look before the damage."""
 
@@ -27,6 +29,7 @@ class Keeper:
         self._workers: dict[int, Followed] = {}
         self._complaint: str | None = None
         self._num_looks = 0
+        self._stamp: object = None
 
     def run(self, stopping: threading.Event) -> None:
         """Look now and then; outlives any failure."""
@@ -38,15 +41,13 @@ class Keeper:
         self._database.close()
 
     def look(self) -> None:
-        """Remember the state; where the file is damaged, or gone, write the state into another.
-
-        Read from the file itself each time: that nothing was committed does not say that it is whole.
-        """
+        """Remember the state; where the file is damaged, or gone, write the state into another."""
         self._num_looks += 1
         try:
-            with self._database.reading() as session:
-                self._state = parse(session.run(READ_STATE)) or self._state
-                self._workers = read_workers(session)
+            stamp = self._database.stamp()
+            if stamp != self._stamp or self._num_looks % READ_LOOKS == 0:
+                self._remember()
+                self._stamp = stamp
             if self._num_looks % CHECK_LOOKS == 0:
                 self._database.create()
             self._complaint = None
@@ -58,6 +59,11 @@ class Keeper:
             elif str(error) != self._complaint:
                 self._complaint = str(error)
                 logger.error("%s", error)
+
+    def _remember(self) -> None:
+        with self._database.reading() as session:
+            self._state = parse(session.run(READ_STATE)) or self._state
+            self._workers = read_workers(session)
 
     def _mend(self, error: DatabaseDamaged) -> None:
         """With a revision that no worker has seen: every one takes it up, and says so in the new file."""

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import IO
 from portcullis.bundle import devices
 from portcullis.bundle.files import laid_out
 from portcullis.bundle.sources.opening import is_url
+from portcullis.drift.fleet import FleetEvidence
 from portcullis.drift.watcher import DriftWatch
 from portcullis.errors import DatabaseAway, PortcullisError, ServiceError, SettingsError
 from portcullis.http.tls import certificate_of
@@ -29,6 +29,7 @@ from portcullis.processes.assignment import (
     RINGS_DIRECTORY,
     SHADOW_DIRECTORY,
 )
+from portcullis.processes.beside import Beside
 from portcullis.processes.bundles import noting, source_for
 from portcullis.processes.keeping import Keeper
 from portcullis.processes.layout import Layout
@@ -39,7 +40,6 @@ from portcullis.settings import Settings
 from portcullis.store.fleet_link import FleetLink
 from portcullis.store.followers import Followers
 from portcullis.store.postgresql import Postgres
-from portcullis.store.schema import migrate
 from portcullis.store.state import DesiredState, StateStore
 from portcullis.telemetry.files import forget_gauges
 
@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 TICK_SECONDS = 0.5
-STOP_BESIDE_SECONDS = 2.0
 MANY_SHORT_LIVES = 3
 GRIEFS = {"failed": "cannot start", "broken": "cannot go on"}
 
@@ -62,9 +61,8 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._is_stopping = False
         self._was_ready = False
-        self._is_over = threading.Event()
-        self._beside: dict[str, Callable[[threading.Event], None]] = {}
-        """What runs beside the workers, each on a thread of its own until all is over."""
+        self._beside = Beside()
+        self._evidence: FleetEvidence | None = None
 
     def run(self) -> int:
         """Serve; 0 after a clean stop."""
@@ -79,15 +77,13 @@ class Supervisor:
             ]
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_signal)
-            beside = self._start_beside(state)
+            self._start_beside(state)
             try:
                 self._watch(listener)
             finally:
                 listener.close()  # each worker closes its own when it has taken those who wait
                 self._stop()
-                self._is_over.set()
-                for thread in beside:
-                    thread.join(STOP_BESIDE_SECONDS)
+                self._beside.stop()
         return 0
 
     # -- before the workers ------------------------------------------------------------------------------------------
@@ -124,18 +120,20 @@ class Supervisor:
         local, fleet = self._stores.local, self._stores.fleet
         self._source = source_for(self._options, StateStore(local), noting(local))
         if fleet is not None:
-            self._beside["link"] = self._reach(fleet).run
+            self._beside.add("link", self._reach(fleet).run)
         if self._options.state is not None:
             document = DocumentFollower(local, self._options, self._source)
-            self._beside["document"] = document.run
+            self._beside.add("document", document.run)
             return document.begin()
         return begin(StateStore(local), StateStore(fleet) if fleet else None, self._options, self._source)
 
     def _reach(self, fleet: Postgres) -> FleetLink:
         """Make the tables of a fleet; where its database is away, say so and go on."""
-        link = FleetLink(self._stores.local, fleet, self._options.instance or "", self._options.state is None)
+        options, instance = self._options, self._options.instance or ""
+        self._evidence = FleetEvidence(instance, fleet.clock, options.drift_alarm_images)
+        link = FleetLink(self._stores.local, fleet, instance, options.state is None, self._evidence.visit)
         try:
-            migrate(fleet)
+            link.prepare()
         except DatabaseAway as error:
             link.tell(is_connected=False, cause=error)
         return link
@@ -146,15 +144,10 @@ class Supervisor:
         keys = [(name, version) for name, model in state.models.items() for version in model.versions]
         return place(self._options, [self._source.load(*key).path for key in keys])
 
-    def _start_beside(self, state: DesiredState) -> list[threading.Thread]:
-        self._beside |= {"drift": self._drift().run, "keeper": Keeper(self._stores.local, state).run}
-        threads = [
-            threading.Thread(target=run, args=(self._is_over,), name=name, daemon=True)
-            for name, run in self._beside.items()
-        ]
-        for thread in threads:
-            thread.start()
-        return threads
+    def _start_beside(self, state: DesiredState) -> None:
+        self._beside.add("keeper", Keeper(self._stores.local, state).run)
+        self._beside.add("drift", self._drift().run)
+        self._beside.start()
 
     def _drift(self) -> DriftWatch:
         options = self._options
@@ -164,6 +157,7 @@ class Supervisor:
             self._directory / RINGS_DIRECTORY,
             options.drift_window,
             options.drift_alarm_images,
+            self._evidence,
         )
 
     # -- while they run ----------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from portcullis.api.app import build_app
 from portcullis.api.context import Context
 from portcullis.bundle.files import Bundle
 from portcullis.bundle.sources.cached import Events
+from portcullis.drift.instances import InstanceReader
 from portcullis.drift.published import DriftReader
 from portcullis.drift.rings import RingWriter, ring_path
 from portcullis.errors import DatabaseAway, PortcullisError, SourceAway, StateNotWritten
@@ -59,7 +60,8 @@ from portcullis.processes.upkeep import Upkeep
 from portcullis.store.followers import Followers
 from portcullis.store.state import DesiredState, StateStore
 from portcullis.telemetry import logs
-from portcullis.telemetry.collectors import DriftCollector, ServedCollector, StoreCollector, expose
+from portcullis.telemetry.collectors import ServedCollector, StoreCollector, expose
+from portcullis.telemetry.drift_collector import DriftCollector
 from portcullis.telemetry.files import use_slot
 from portcullis.telemetry.instruments import Metrics
 from portcullis.telemetry.logs import RequestLog
@@ -215,6 +217,7 @@ class Worker:
             watcher=self._watcher,
             source=self._source,
             drift=self._drift,
+            instances=InstanceReader(self._stores.fleet),
             access=Access(Keys(settings.predict_keys), Keys(settings.admin_keys)),
             metrics=self._metrics,
             request_log=RequestLog(settings.log_requests_per_second, settings.log_format),

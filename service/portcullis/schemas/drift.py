@@ -43,6 +43,26 @@ class ScoreHistogram:
     """Of the finite scores."""
 
 
+@dataclass(frozen=True)
+class FleetReading:
+    """The evidence of a whole fleet, as one of its instances last read it."""
+
+    evidence_log10: float
+    alarm: bool
+    threshold: float
+    num_images_since_reset: int
+    num_alarms_since_reset: int
+    updated_by: str
+    age_seconds: float
+    """Of the evidence when it was read, by the database's clock."""
+    read_at: float
+    """When that was, in seconds since 1970 by this machine's clock."""
+
+    def seconds_ago(self, now: float) -> float:
+        """How old the evidence is by now."""
+        return max(self.age_seconds, 0.0) + max(now - self.read_at, 0.0)
+
+
 class DriftPoint(BaseModel):
     """One moment of the recent past."""
 
@@ -54,6 +74,66 @@ class DriftPoint(BaseModel):
     psi: float | None
     reject_ratio: float | None
     evidence_log10: float
+
+
+class InstanceDrift(BaseModel):
+    """One instance of a fleet, as it last said of itself."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    instance: str
+    version: int
+    """The version that answers there when none is asked for."""
+    score: str
+    """Name of the score that gates there."""
+    gate: str
+    """The gate in force there, as the desired state spells it."""
+    is_living: bool
+    """Whether it was heard of within the last 15 seconds."""
+    seconds_ago: float
+    """Time since it last published something new, by the database's clock: an idle instance has nothing new."""
+    num_images: int
+    """Images in its window."""
+    num_images_since_reset: int
+    num_images_taken: int
+    """Of the images that it has counted for the fleet, how many are in the fleet's evidence."""
+    evidence_log10: float = Field(ge=0)
+    """From its own images alone."""
+    alarm: bool
+    num_alarms_since_reset: int
+    psi: float | None
+    reject_ratio: float | None
+    unsure_ratio: float | None
+
+
+class FleetDrift(BaseModel):
+    """All instances of a fleet together. The evidence is of this version and score alone."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    evidence_log10: float = Field(ge=0)
+    """Sequential evidence over the counts of all instances, log10; the alarm is raised at log10 of `threshold`."""
+    alarm: bool
+    threshold: float
+    """Undrifted images of the whole fleet between two false alarms, on average and at the least."""
+    num_images_since_reset: int
+    """Images of all instances that are in the evidence."""
+    num_alarms_since_reset: int
+    updated_by: str | None
+    """The instance that last brought the evidence up to date; null before any has."""
+    seconds_ago: float | None
+    """Time since then, as far as this instance knows: it grows while the database is away."""
+    num_images: int
+    """Images in the windows of all living instances with this version and score; what follows is of those."""
+    psi: float | None
+    reject_ratio: float | None
+    reject_ratio_interval: tuple[float, float]
+    unsure_ratio: float | None
+    p_value_shares: tuple[float, ...] | None
+    num_instances: int
+    """Living instances that serve the model, whatever its version."""
+    instances: tuple[InstanceDrift, ...]
+    """By name; of very many those with the most evidence of their own."""
 
 
 class DriftInfo(BaseModel):
@@ -100,3 +180,5 @@ class DriftInfo(BaseModel):
     """Quantiles of the window's scores."""
     history: tuple[DriftPoint, ...]
     """The last ten minutes, one point every two seconds; counts are since the reset."""
+    fleet: FleetDrift | None = None
+    """All instances that share a database; null where this one has none. Everything above is of this instance alone."""

@@ -24,6 +24,10 @@ class Session(ABC):
         """Nobody else changes tables until the transaction ends."""
 
     @abstractmethod
+    def try_lock(self, name: str) -> bool:
+        """Whether nobody else has the lock of this name; then it is ours until the transaction ends."""
+
+    @abstractmethod
     def notify(self) -> None:
         """Wake those who listen, once this is committed."""
 
@@ -38,6 +42,10 @@ class Line(ABC):
     @abstractmethod
     def reading(self) -> AbstractContextManager[Session]:
         """A transaction that changes nothing."""
+
+    @abstractmethod
+    def at_once(self) -> AbstractContextManager[Session]:
+        """Every statement is a transaction of its own: a quarter of the messages where there is but one."""
 
     @abstractmethod
     def writing(self, is_durable: bool = True) -> AbstractContextManager[Session]:

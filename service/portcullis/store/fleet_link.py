@@ -1,57 +1,75 @@
 """The link between an instance and its fleet's database: copies the state, passes on how far the workers have come.
 
-One thread of the supervisor with one connection. Without the database everything goes on; it comes back by itself,
-after pauses that grow and are drawn at random, so that a fleet does not come back all at once.
+One thread of the supervisor with one connection. Without the database everything goes on; it comes back by itself.
 """
 
 import logging
-import random
 import threading
-import time
+from collections.abc import Callable
 
-from portcullis.errors import DatabaseAway, ServiceError
+from portcullis.errors import DatabaseAway, DatabaseDamaged, ServiceError
+from portcullis.store.database import Line
 from portcullis.store.followers import Followed, beat, leave, read_workers
 from portcullis.store.notes import LINK, note
+from portcullis.store.pace import Pace
 from portcullis.store.postgresql import Postgres, PostgresLine
+from portcullis.store.schema import migrate
 from portcullis.store.sqlite import Sqlite
 from portcullis.store.state import READ_STATE, DesiredState, StateStore, parse
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
-BEAT_SECONDS = 1.0
-FIRST_PAUSE_SECONDS = 0.2
-MAX_PAUSE_SECONDS = 10.0
 
 
 class FleetLink:
     """Runs until told to stop; outlives any failure."""
 
-    def __init__(self, local: Sqlite, fleet: Postgres, instance: str, follows_state: bool = True) -> None:
+    def __init__(
+        self,
+        local: Sqlite,
+        fleet: Postgres,
+        instance: str,
+        follows_state: bool = True,
+        errand: Callable[[Line], None] = lambda line: None,
+    ) -> None:
+        """`errand`: what else is to be done over the connection once a second."""
+        self._errand = errand
         self._local, self._fleet, self._instance, self._follows_state = local, fleet, instance, follows_state
         self._kept, self._wanted = StateStore(local), StateStore(fleet)
         self._is_connected: bool | None = None
         self._workers: dict[int, Followed] = {}
         self._stamp: object = None
-        self._next_beat = 0.0
+        self._pace = Pace()
+        self._has_tables = False
+        self._complaint: str | None = None
+
+    def prepare(self) -> None:
+        """Make the tables where they are not as this service knows them."""
+        migrate(self._fleet)
+        self._has_tables = True
 
     def run(self, stopping: threading.Event) -> None:
-        failures = 0
         while not stopping.is_set():
             try:
-                with self._fleet.line() as line:
-                    line.listen()
-                    self._next_beat = 0.0
-                    while not stopping.is_set():
-                        self._round(line)
-                        failures = 0
+                self._follow(stopping)
             except DatabaseAway as error:
+                self._has_tables = self._has_tables and not isinstance(error, DatabaseDamaged)
                 self.tell(is_connected=False, cause=error)
-            except Exception:
+            except Exception as error:
                 logger.exception("the link to the database fails; trying again")
-            stopping.wait(random.uniform(0, min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(failures, 10))))
-            failures += 1
+                self.tell(is_connected=False, cause=error)
+            stopping.wait(self._pace.pause())
         self._leave()
+
+    def _follow(self, stopping: threading.Event) -> None:
+        """As long as one connection lasts. Another database may be behind it than before, an empty one even."""
+        if not self._has_tables:
+            self.prepare()
+        with self._fleet.light_line() as line:
+            line.listen()
+            while not stopping.is_set():
+                self._round(line)
 
     def tell(self, is_connected: bool, cause: Exception | None = None) -> None:
         """In the log once, and in the file for the metrics."""
@@ -69,20 +87,36 @@ class FleetLink:
             logger.error("cannot note that in the runtime directory: %s", error)
 
     def _round(self, line: PostgresLine) -> None:
-        """Wait a moment for what is new, copy it; say how far we are when that changes, and once a second."""
-        is_due = time.monotonic() >= self._next_beat
-        if (line.wait(0 if is_due else LOOK_SECONDS) or is_due) and self._follows_state:
-            with line.reading() as session:
-                wanted = parse(session.run(READ_STATE))
-            self._copy(wanted)
+        """Wait a moment for what is new, copy it; say how far we are when that changes, and about once a second."""
+        is_due = self._pace.is_due()
+        if line.wait(0 if is_due else LOOK_SECONDS) and not is_due:
+            with line.at_once() as session:
+                self._copy(parse(session.run(READ_STATE)))
         if self._is_new_of_workers() or is_due:
-            with line.writing(is_durable=False) as session:
-                beat(session, self._fleet.clock, self._instance, self._workers)
-            self._next_beat = time.monotonic() + BEAT_SECONDS
+            with line.at_once() as session:
+                wanted = beat(session, self._fleet.clock, self._instance, self._workers)
             self.tell(is_connected=True)
+            self._copy(wanted)
+        if is_due:
+            self._run_errand(line)
+            self._pace.has_beaten()
+
+    def _run_errand(self, line: PostgresLine) -> None:
+        """Whatever is wrong with it, the state is followed."""
+        try:
+            self._errand(line)
+            self._complaint = None
+        except DatabaseAway:
+            raise
+        except Exception as error:
+            if str(error) != self._complaint:  # once, however often it is tried again
+                logger.exception("could not tell the fleet what was counted; trying again")
+            self._complaint = str(error)
 
     def _copy(self, wanted: DesiredState | None) -> None:
         """What the database says, into the file. What cannot be written now is tried at the next look."""
+        if not self._follows_state:
+            return
         try:
             kept = self._kept.read()
             if (kept is None and wanted is None) or wanted == kept:
@@ -94,7 +128,8 @@ class FleetLink:
         except ServiceError as error:
             logger.error("cannot copy the state into the runtime directory: %s", error)
             return
-        logger.error("the fleet's database went back behind revision %d; following what it says", kept.revision)
+        what = "has no state" if wanted is None else f"went back behind revision {kept.revision}"
+        logger.error("the fleet's database %s; following what it says, or writing what was known last", what)
         self._wanted.raise_above(kept.revision, kept)
 
     def _is_new_of_workers(self) -> bool:
@@ -111,8 +146,11 @@ class FleetLink:
         return is_new
 
     def _leave(self) -> None:
+        """With a last errand: what was counted until now is told."""
         try:
-            with self._fleet.writing() as session:
-                leave(session, self._fleet.clock, self._instance)
+            with self._fleet.line() as line:
+                self._run_errand(line)
+                with line.writing() as session:
+                    leave(session, self._fleet.clock, self._instance)
         except ServiceError as error:
             logger.warning("cannot take leave of the fleet: %s", error)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from portcullis.store.database import Database, Line, Session, put
+from portcullis.store.state import READ_STATE, DesiredState, parse
 
 LIVING_SECONDS = 15.0
 FORGOTTEN_SECONDS = 3600.0
@@ -121,20 +122,21 @@ class Followers:
             return look.behind(revision, name, only_gate)
 
 
-def beat(session: Session, clock: str, instance: str, workers: Mapping[int, Followed]) -> None:
-    """An instance lives, and its workers are so far."""
+def beat(session: Session, clock: str, instance: str, workers: Mapping[int, Followed]) -> DesiredState | None:
+    """An instance lives, and its workers are so far; gives the state that it should follow, in the same round trip."""
     revision = min((followed.revision for followed in workers.values()), default=None)
     body = _WORKERS.dump_json(dict(workers)).decode()
     num_behind = sum(bool(followed.behind) for followed in workers.values())
-    session.run(
+    rows = session.run(
         f"INSERT INTO instances (id, beat, revision, num_behind, workers) VALUES (:id, {clock}, :revision, :num, :body)"
         " ON CONFLICT (id) DO UPDATE SET beat = excluded.beat, revision = excluded.revision,"
-        " num_behind = excluded.num_behind, workers = excluded.workers",
+        f" num_behind = excluded.num_behind, workers = excluded.workers RETURNING ({READ_STATE}) AS body",
         id=instance,
         revision=revision,
         num=num_behind,
         body=body,
     )
+    return parse([row for row in rows if row["body"] is not None])
 
 
 def leave(session: Session, clock: str, instance: str) -> None:

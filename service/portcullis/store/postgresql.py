@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from portcullis.errors import DatabaseAway, SettingsError, StateNotWritten
+from portcullis.errors import DatabaseAway, DatabaseDamaged, SettingsError, StateNotWritten
 from portcullis.store.database import Database, Line, Row, Session
 
 CHANNEL = "portcullis"
@@ -17,7 +17,8 @@ CONNECTION = {
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
-    "options": "-c statement_timeout=5000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=10000",
+    "options": "-c statement_timeout=5000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=10000"
+    " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3",  # its own end of that cable
     "application_name": "portcullis",
 }
 
@@ -35,14 +36,22 @@ class Postgres(Database):
             raise SettingsError(f"the setting database is no address of PostgreSQL: {error}") from None
         self._parameters = {**CONNECTION, **given}
 
+    def line(self) -> AbstractContextManager["PostgresLine"]:
+        return self._line(self._parameters)
+
+    def light_line(self) -> AbstractContextManager["PostgresLine"]:
+        """One whose commits wait for no disk."""
+        options = f"{self._parameters['options']} -c synchronous_commit=off"
+        return self._line({**self._parameters, "options": options}, is_light=True)
+
     @contextlib.contextmanager
-    def line(self) -> Iterator["PostgresLine"]:
+    def _line(self, parameters: dict[str, Any], is_light: bool = False) -> Iterator["PostgresLine"]:
         with _told(self._driver):
             connection = self._driver.connect(
-                **self._parameters, autocommit=True, prepare_threshold=None, row_factory=self._driver.rows.dict_row
+                **parameters, autocommit=True, prepare_threshold=None, row_factory=self._driver.rows.dict_row
             )
         try:
-            yield PostgresLine(connection, self._driver)
+            yield PostgresLine(connection, self._driver, is_light)
         finally:
             connection.close()
 
@@ -54,8 +63,13 @@ class Postgres(Database):
 class PostgresLine(Line):
     """One connection."""
 
-    def __init__(self, connection: Any, driver: Any) -> None:
-        self._connection, self._driver = connection, driver
+    def __init__(self, connection: Any, driver: Any, is_light: bool = False) -> None:
+        self._connection, self._driver, self._is_light = connection, driver, is_light
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[Session]:
+        with _told(self._driver):
+            yield _PostgresSession(self._connection)
 
     def reading(self) -> AbstractContextManager[Session]:
         return self.writing()
@@ -63,7 +77,7 @@ class PostgresLine(Line):
     @contextlib.contextmanager
     def writing(self, is_durable: bool = True) -> Iterator[Session]:
         with _told(self._driver), self._connection.transaction():
-            if not is_durable:
+            if not is_durable and not self._is_light:
                 self._connection.execute("SET LOCAL synchronous_commit = off")
             yield _PostgresSession(self._connection)
 
@@ -99,6 +113,10 @@ class _PostgresSession(Session):
     def lock_schema(self) -> None:
         self._connection.execute("SELECT pg_advisory_xact_lock(hashtext('portcullis.schema'))")
 
+    def try_lock(self, name: str) -> bool:
+        [row] = self.run("SELECT pg_try_advisory_xact_lock(hashtext(:name)) AS is_ours", name=name)
+        return bool(row["is_ours"])
+
     def notify(self) -> None:
         self._connection.execute(f"NOTIFY {CHANNEL}")
 
@@ -116,6 +134,8 @@ def _told(driver: Any) -> Iterator[None]:
         yield
     except driver.errors.DiskFull as error:
         raise StateNotWritten("the database's disk is full: nothing was changed") from error
+    except driver.errors.UndefinedTable as error:
+        raise DatabaseDamaged("the database has no such table; an instance that reaches it makes them") from error
     except driver.Error as error:
         raise DatabaseAway("the database cannot be reached or does not answer; what is served goes on") from error
 

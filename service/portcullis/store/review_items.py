@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,14 +86,15 @@ class ReviewStore:
         with line.writing(is_durable=False) as session:
             # the one row that every writer changes: they take turns, so that nothing is kept twice
             [totals] = session.run("SELECT * FROM review_totals" + session.for_update)
+            now = self._now(session)
             for payload, answer in items:
                 if not _seen_again(session, payload, answer):
                     totals["num_ever"] += 1
-                    name = self._add_one(session, payload, answer, totals["num_ever"], written)
+                    name = self._add_one(session, payload, answer, totals["num_ever"], now, written)
                     totals["num_items"] += 1
                     totals["num_bytes"] += len(payload)
                     written.append(name)
-            evicted = self._evict(session, totals, time.time())
+            evicted = self._evict(session, totals, now)
             session.run(
                 "UPDATE review_totals SET num_items = :num_items, num_bytes = :num_bytes, num_ever = :num_ever",
                 **{key: value for key, value in totals.items() if key != "one"},
@@ -102,7 +102,7 @@ class ReviewStore:
         return evicted
 
     def _add_one(
-        self, session: Session, payload: bytes, answer: dict[str, Any], sequence: int, written: list[str]
+        self, session: Session, payload: bytes, answer: dict[str, Any], sequence: int, now: float, written: list[str]
     ) -> str:
         identifier, extension = secrets.token_hex(8), extension_of(payload)
         name = f"{identifier}.{extension}"
@@ -116,7 +116,7 @@ class ReviewStore:
         row = {key: answer[key] for key in KEPT_OF_ANSWER} | {
             "id": identifier,
             "sequence": sequence,
-            "created": time.time(),
+            "created": now,
             "digest": _digest(payload),
             "extension": extension,
             "num_bytes": len(payload),
@@ -151,6 +151,11 @@ class ReviewStore:
             if not drop(oldest, excess=max(1, totals["num_items"] - self._bounds.max_items)):
                 break
         return evicted
+
+    def _now(self, session: Session) -> float:
+        """By the one clock that all instances share, so that age is the same thing for all."""
+        [row] = session.run(f"SELECT {self._database.clock} AS now")
+        return float(row["now"])
 
     def _known(self, identifiers: set[str]) -> set[str]:
         return {row["id"] for row in self._query("SELECT id FROM review_items")} & identifiers

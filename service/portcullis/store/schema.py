@@ -5,6 +5,7 @@ Steps only add, so that an older service goes on with a newer database. Types ar
 
 import logging
 
+from portcullis.errors import DatabaseDamaged
 from portcullis.store.database import Database, Session
 
 logger = logging.getLogger(__name__)
@@ -34,21 +35,46 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO review_totals VALUES (1, 0, 0, 0)",
         "CREATE TABLE review_images (id TEXT PRIMARY KEY, content BYTEA NOT NULL)",
     ),
+    (  # a fleet's evidence of drift
+        "CREATE TABLE drift_counts (series TEXT PRIMARY KEY, instance TEXT NOT NULL, model TEXT NOT NULL,"
+        " watched TEXT NOT NULL, bounds TEXT NOT NULL, num_images BIGINT NOT NULL, counts TEXT NOT NULL,"
+        " body TEXT NOT NULL, told DOUBLE PRECISION NOT NULL, is_over INTEGER NOT NULL)",
+        "CREATE TABLE drift_taken (series TEXT PRIMARY KEY, watched TEXT NOT NULL, num_images BIGINT NOT NULL,"
+        " counts TEXT NOT NULL, before TEXT NOT NULL)",
+        "CREATE TABLE drift_evidence (watched TEXT PRIMARY KEY, model TEXT NOT NULL, body TEXT NOT NULL)",
+        "CREATE TABLE drift_lead (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL,"
+        " told DOUBLE PRECISION NOT NULL)",
+    ),
 )
 
 
 def migrate(database: Database) -> None:
-    """Take every step that was not taken yet; of several processes at once one does."""
-    with database.writing() as session:
-        session.lock_schema()
-        session.run("CREATE TABLE IF NOT EXISTS schema_steps (number INTEGER PRIMARY KEY)")
-        done = _num_done(session)
-        for number, statements in enumerate(STEPS[done:], done + 1):
-            for statement in statements:
-                session.run(statement)
-            session.run("INSERT INTO schema_steps VALUES (:number)", number=number)
-    if done > len(STEPS):
+    """Take every step that was not taken yet; of several processes at once one does, and most find nothing to do."""
+    done = _num_known(database)
+    if done < len(STEPS):
+        with database.writing() as session:
+            session.lock_schema()
+            _take(session)
+    elif done > len(STEPS):
         logger.warning("the database is of a newer service: it has taken %d steps, we know %d", done, len(STEPS))
+
+
+def _num_known(database: Database) -> int:
+    """A look that nobody waits for: a fleet that starts, or comes back, must not queue for the lock."""
+    try:
+        with database.reading() as session:
+            return _num_done(session)
+    except DatabaseDamaged:  # no such table yet; where there is worse, the steps fail
+        return 0
+
+
+def _take(session: Session) -> None:
+    session.run("CREATE TABLE IF NOT EXISTS schema_steps (number INTEGER PRIMARY KEY)")
+    done = _num_done(session)
+    for number, statements in enumerate(STEPS[done:], done + 1):
+        for statement in statements:
+            session.run(statement)
+        session.run("INSERT INTO schema_steps VALUES (:number)", number=number)
 
 
 def _num_done(session: Session) -> int:

@@ -100,6 +100,11 @@ class SqliteLine(Line):
         return self._session("BEGIN")
 
     @contextlib.contextmanager
+    def at_once(self) -> Iterator[Session]:
+        with _told():
+            yield _SqliteSession(self._connection)
+
+    @contextlib.contextmanager
     def writing(self, is_durable: bool = True) -> Iterator[Session]:
         with _told():
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
@@ -129,6 +134,9 @@ class _SqliteSession(Session):
 
     def lock_schema(self) -> None:
         """A writer is alone in any case."""
+
+    def try_lock(self, name: str) -> bool:
+        return True  # likewise
 
     def notify(self) -> None:
         """Who follows a file looks at its version."""

@@ -144,6 +144,21 @@ def test_it_goes_on_by_itself_once_its_store_works_again(tmp_path, local, monkey
     assert (metrics.items("kept"), queue.store.page({}, 10).num_items) == (1, 1)
 
 
+def test_a_store_that_was_slow_once_does_not_keep_the_writer_asleep():
+    assert review._rest(seconds=0.01, processor_seconds=0.01) == pytest.approx(0.04)  # a fifth of a core at the most
+    assert review._rest(seconds=20.0, processor_seconds=0.01) == review.MAX_WAIT_REST_SECONDS
+
+
+def test_it_tries_again_soon_after_one_fault_and_seldom_after_many(local, images):
+    queue = queue_on(ReviewStore(local, images, LARGE), Instruments())
+    pauses = [queue._pause() for _ in range(20)]
+    assert pauses[0] <= review.FIRST_RETRY_SECONDS
+    assert review.RETRY_SECONDS / 2 <= pauses[-1] <= review.RETRY_SECONDS
+    queue.offer(image(0), answer())
+    eventually(lambda: queue._num_faults == 0)
+    finish(queue)
+
+
 def test_metrics_tell_a_failure_while_writing(local, images):
     metrics, store = Instruments(), HeldStore(local, images)
     queue = queue_on(store, metrics)

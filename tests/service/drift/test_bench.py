@@ -43,7 +43,8 @@ def test_a_large_outside_set_is_thinned_evenly(bundle, tmp_path, monkeypatch):
 
 def test_the_measured_tables_of_the_document_are_those_of_the_results():
     text = drift_document.DOCUMENT.read_text()
-    assert drift_document.with_tables(text, drift_document.RESULTS.read_text()) == text
+    for results in (drift_document.RESULTS, drift_document.BLOCK_RESULTS):
+        assert drift_document.with_tables(text, results.read_text()) == text
 
 
 def test_a_table_without_a_place_in_the_document_is_an_error():

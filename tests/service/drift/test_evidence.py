@@ -206,7 +206,7 @@ def test_rounding_to_the_rings_float32_makes_no_event():
     low, high = [(1 + k) / (n + 1) for k in ranks], sorted((n + 2 - k) / (n + 1) for k in ranks)
     for edge in low + high:
         for p in edge + np.array([-1e-7, -1e-8, -1e-12, 0, 1e-12, 1e-8, 1e-7]):
-            not_low, is_high = divmod(int(detector._outcomes(np.array([p]))[0]), len(high) + 1)
+            not_low, is_high = divmod(int(detector.events.outcomes(np.array([p]))[0]), len(high) + 1)
             assert len(low) - not_low <= sum(p < e for e in low)
             assert is_high <= sum(p > e for e in high)
 

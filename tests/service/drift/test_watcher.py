@@ -11,6 +11,8 @@ from portcullis.bundle import gate
 from portcullis.bundle.sources.source import DirectorySource
 from portcullis.drift import histogram
 from portcullis.drift.evidence import Detector
+from portcullis.drift.fleet import FleetEvidence
+from portcullis.drift.instances import InstanceReader
 from portcullis.drift.published import DriftReader, read_drift
 from portcullis.drift.rings import RingWriter, model_key, ring_path
 from portcullis.drift.watcher import MAX_POINTS, POINT_SECONDS, DriftWatch
@@ -48,8 +50,8 @@ class Bench:
         state = plan(DirectorySource(self.models), (f"tiny@{version}",), "accept95", self.store.read())
         self.store.write(state)
 
-    def watch(self):
-        return DriftWatch(DirectorySource(self.models), self.database, self.runtime / "rings", WINDOW, ALARM)
+    def watch(self, fleet=None):
+        return DriftWatch(DirectorySource(self.models), self.database, self.runtime / "rings", WINDOW, ALARM, fleet)
 
     def send(self, p_values, version=1, clock=None):
         calibration = tiny.manifest(version=version).calibration
@@ -285,3 +287,50 @@ def test_the_running_service_reports_what_it_answered(running_service):
         assert f'portcullis_{name}{{model="tiny",version="1"}}' in text
     assert 'portcullis_score_quantile{level="0.5",model="tiny",version="1"}' in text
     assert 'portcullis_score_bucket{le="+Inf",model="tiny",version="1"}' in text
+
+
+def test_what_is_counted_is_told_to_the_fleet_over_restarts_and_swaps_and_its_evidence_is_known_here(bench, fleet):
+    def begin():
+        evidence = FleetEvidence("a", fleet.clock, ALARM)
+        return evidence, bench.watch(evidence)
+
+    def look(evidence, watch):
+        """As both threads do each second; what is read is published at the next update."""
+        for _ in range(2):
+            watch.update()
+            with fleet.line() as line:
+                evidence.visit(line)
+        watch.update()
+        return bench.published().fleet
+
+    bench.send(uniform(100))
+    evidence, watch = begin()
+    assert look(evidence, watch).num_images_since_reset == 100
+    bench.send([0.001] * 50)
+    watch.update()  # counted and kept, and the process ends before it is told
+    known = look(*begin())
+    assert (known.num_images_since_reset, known.alarm, known.updated_by) == (150, True, "a")
+    [seen] = InstanceReader(fleet).read("tiny")
+    assert (seen.instance, seen.report.gate, seen.num_taken) == ("a", "accept95", 150)
+    assert seen.report.alarm == bench.published().report.alarm
+    evidence, watch = begin()
+    bench.serve(2)
+    bench.send(uniform(30), version=2)
+    assert look(evidence, watch).num_images_since_reset == 30
+
+
+def test_a_fleet_that_forgot_a_series_is_told_anew_and_the_log_says_what_it_lacks(bench, fleet, caplog):
+    evidence = FleetEvidence("a", fleet.clock, ALARM)
+    bench.send(uniform(40))
+    bench.watch().update()  # for itself, before it joined any fleet
+    watch = bench.watch(evidence)
+    watch.update()
+    with fleet.line() as line:
+        evidence.visit(line)
+    bench.send(uniform(10))
+    watch.update()
+    assert "its 40 images" in caplog.text
+    with fleet.line() as line:
+        evidence.visit(line)
+    watch.update()
+    assert bench.published().fleet.num_images_since_reset == 10

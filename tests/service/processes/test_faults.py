@@ -26,6 +26,7 @@ from tests.sabotage import (
     is_whole,
     jumping_clock,
     kill_whole,
+    metric,
     num_behind,
     num_counted,
     put_default,
@@ -153,9 +154,7 @@ def test_a_kill_at_any_moment_of_a_change_leaves_the_state_before_or_after(direc
 
 def count_moved(service):
     """Damaged files that were moved aside, as the metrics have it."""
-    lines = httpx.get(f"{service.url}/metrics", timeout=30).text.splitlines()
-    [line] = [line for line in lines if line.startswith("portcullis_database_damaged_files ")]
-    return float(line.split()[1])
+    return metric(service, "database_damaged_files")
 
 
 @pytest.fixture

@@ -1,19 +1,22 @@
 """Several instances that behave as one service: two real ones, one worker each, on one real PostgreSQL."""
 
 import contextlib
+import json
 import signal
 
 import httpx
 import pytest
 
 from portcullis.client import Client
+from portcullis.client.export import export_review
+from portcullis.schemas.drift import DriftInfo
 from portcullis.store.postgresql import Postgres
 from portcullis.store.state import StateStore
 from tests import sabotage
 from tests.hammer import Hammer, eventually
 from tests.running import ADMIN_KEY
-from tests.sabotage import ADMIN, SHARPNESS, put_default
-from tests.service.pictures import STRANGE
+from tests.sabotage import ADMIN, SHARPNESS, metric, put_default
+from tests.service.pictures import RED, STRANGE
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +33,8 @@ def url(cluster):
 
 def serve(directory, runtime, url, name):
     """One instance; a machine that stands still for a moment must not look like a flood."""
-    flags = ("--workers", "1", "--instance", name, "--overload-wait-seconds", "30", "--review-enabled")
-    return sabotage.serve(directory, runtime, *flags, environment={"PORTCULLIS_DATABASE": url})
+    flags = ("--workers", "1", "--instance", name, "--overload-wait-seconds", "30", "--deadline-seconds", "60")
+    return sabotage.serve(directory, runtime, *flags, "--review-enabled", environment={"PORTCULLIS_DATABASE": url})
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +52,10 @@ def gate_of(service):
     return httpx.get(f"{service.url}/v1/models/tiny/gate", timeout=30).json()["operating_point"]
 
 
-def metric(service, name):
+def metric_of(service, name):
+    """Of the one model and version that there is drift of."""
     lines = httpx.get(f"{service.url}/metrics", timeout=30).text.splitlines()
-    return next((float(line.split()[-1]) for line in lines if line.startswith(f"portcullis_{name} ")), None)
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"portcullis_{name}{{")), None)
 
 
 def is_connected(service):
@@ -78,8 +82,8 @@ def test_swaps_at_either_instance_answer_nothing_wrong_anywhere(fleet):
     first, second = fleet
     with Hammer(first.url, SHARPNESS, 1) as one, Hammer(second.url, SHARPNESS, 1) as other:
         for swap in range(10):
-            answer = put_default(fleet[swap % 2], 2 - swap % 2)
-            assert answer.status_code in (200, 202)
+            # 503: a machine that stands still for seconds has no connection to its database
+            eventually(lambda turn=swap: put_default(fleet[turn % 2], 2 - turn % 2).status_code in (200, 202))
     for hammer in (one, other):
         assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
 
@@ -97,7 +101,63 @@ def test_an_instance_that_does_not_follow_is_named(fleet):
     eventually(lambda: put_gate(second, "accept95").status_code == 200)
 
 
-def test_one_review_queue_for_all(fleet):
+def drift_of(service):
+    return DriftInfo.model_validate(httpx.get(f"{service.url}/v1/models/tiny/drift", timeout=30).json())
+
+
+def ask(service, image, count):
+    with httpx.Client(base_url=service.url, timeout=30) as client:
+        for _ in range(count):
+            client.post("/v1/predict", content=image).raise_for_status()
+
+
+def test_the_fleet_gathers_evidence_over_all_and_goes_on_when_the_one_that_did_so_hangs(fleet, url):
+    first, second = fleet
+    for service in fleet:
+        ask(service, RED, 5)
+
+    def all_is_taken_in():
+        """What each instance has counted is in the evidence, and all know it."""
+        found = [drift_of(service) for service in fleet]
+        told = found[0].fleet
+        served = {(one.version, "accept95") for one in found}
+        alike = {(one.version, one.gate) for one in told.instances} == served and len(served) == 1
+        is_in = all(one.num_images_taken == one.num_images_since_reset > 0 for one in told.instances)
+        known = {one.fleet.num_images_since_reset for one in found}
+        return told if told.num_instances == 2 and alike and is_in and len(known) == 1 else None
+
+    told = eventually(all_is_taken_in)
+    assert [one.instance for one in told.instances] == ["a", "b"]
+    assert sum(one.num_images for one in told.instances) == told.num_images
+    leader, other, name = (first, second, "b") if told.updated_by == "a" else (second, first, "a")
+    leader.process.send_signal(signal.SIGSTOP)  # its supervisor counts and tells nothing; its connection stands
+    try:
+        ask(other, STRANGE, 50)
+
+        def is_taken_over():
+            now = drift_of(other).fleet
+            return now.updated_by == name and now.num_images_since_reset >= told.num_images_since_reset + 50 and now
+
+        assert eventually(is_taken_over).alarm
+        assert metric_of(other, "fleet_drift_alarm") == 1
+    finally:
+        leader.process.send_signal(signal.SIGCONT)
+    ask(leader, RED, 5)
+
+    def all_is_taken_in_again():
+        now = all_is_taken_in()
+        return now if now and now.num_images_since_reset >= told.num_images_since_reset + 55 else None
+
+    eventually(all_is_taken_in_again)
+    [row] = Postgres(url).read(  # one statement, so that both are of the same moment
+        "SELECT body, (SELECT SUM(taken.num_images) FROM drift_taken AS taken JOIN drift_counts USING (series)"
+        " WHERE taken.watched = evidence.watched) AS num_taken FROM drift_evidence AS evidence"
+    )
+    assert json.loads(row["body"])["num_images"] == row["num_taken"]  # none is lost, none is counted twice
+    eventually(lambda: {metric_of(service, "fleet_drift_images") for service in fleet} == {row["num_taken"]})
+
+
+def test_one_review_queue_for_all(fleet, tmp_path):
     first, second = fleet
     with Client(second.url, ADMIN_KEY) as there, Client(first.url, ADMIN_KEY) as here:
 
@@ -108,6 +168,19 @@ def test_one_review_queue_for_all(fleet):
         item, *_ = eventually(found)
         there.label_review(item.id, "sky")
         assert [(one.id, one.true_label) for one in here.review_items(state="labelled")] == [(item.id, "sky")]
+        for number, client in enumerate((here, there)):
+            assert export_review(client, tmp_path / str(number)) == {"sky": 1}
+            [file] = (tmp_path / str(number) / "sky").iterdir()
+            assert file.read_bytes() == STRANGE
+        here.dismiss_review(item.id)
+        assert [one.id for one in there.review_items(state="dismissed")] == [item.id]
+
+        def is_seen_again():  # the same picture at the other instance is the same item
+            ask(second, STRANGE, 1)
+            now = {one.id: one.num_seen for one in here.review_items(state="dismissed")}
+            return now[item.id] > item.num_seen
+
+        eventually(is_seen_again)
 
 
 def test_without_the_database_answers_go_on_changes_wait_and_all_catch_up(fleet, cluster, url):

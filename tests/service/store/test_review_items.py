@@ -124,23 +124,29 @@ def test_age_alone_decides_what_goes_whatever_its_state_or_strangeness(queue, bo
     assert sorted(row["label"] for row in kept(store)) == ["1", "2"]
 
 
-def test_of_images_that_came_in_the_same_instant_the_first_goes_first(queue, monkeypatch):
-    monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: 1e9)
+def test_of_images_that_came_in_the_same_instant_the_first_goes_first(queue):
     store = queue.store(Bounds(10, 10**9, 10**6))
     store.add([(image(number), answer(label=f"{number:02}")) for number in range(40)])
     assert sorted(row["label"] for row in kept(store)) == [f"{number:02}" for number in range(30, 40)]
 
 
-def test_what_is_too_old_goes_even_if_nothing_comes(queue, monkeypatch):
+def test_what_is_too_old_goes_even_if_nothing_comes(queue):
     store = queue.store(Bounds(10, 10**9, 60.0))
+    store.add([(image(0), answer(label="old")), (image(1), answer(label="young"))])
+    with queue.database.writing() as session:
+        session.run("UPDATE review_items SET created = created - 61 WHERE label = 'old'")
+    store.add([])
+    assert [row["label"] for row in kept(store)] == ["young"]
+    assert queue.files() == [row["id"] for row in kept(store)]
+
+
+def test_age_is_by_the_clock_of_the_database_whatever_that_of_the_machine_says(queue, monkeypatch):
+    store = queue.store(Bounds(10, 10**9, 3600.0))
     store.add([(image(0), answer())])
-    now = time.time()
-    monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: now + 59)
-    store.add([])
-    assert len(kept(store)) == 1
-    monkeypatch.setattr("portcullis.store.review_items.time.time", lambda: now + 61)
-    store.add([])
-    assert kept(store) == [] and queue.files() == []
+    monkeypatch.setattr(time, "time", lambda: 1e10)  # of an instance whose clock is centuries ahead
+    store.add([(image(1), answer())])
+    first, second = sorted(row["created"] for row in kept(store))
+    assert 0 <= second - first < 3600
 
 
 def test_the_same_image_is_kept_once_and_counted(queue):

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from portcullis.bundle.promises import choose
 from portcullis.schemas.drift import ScoreHistogram
-from portcullis.telemetry.collectors import DriftCollector, DriftReading, ServedCollector, ServedVersion, expose
+from portcullis.telemetry.collectors import ServedCollector, ServedVersion, expose
+from portcullis.telemetry.drift_collector import DriftCollector, DriftReading
 from portcullis.telemetry.files import FILE_BYTES, AllocatedFile, forget_gauges
 from portcullis.telemetry.instruments import DIRECTORY_VARIABLE, Metrics, observer
 from tests import tiny

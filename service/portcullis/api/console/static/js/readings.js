@@ -4,7 +4,7 @@ import { parseMetrics, quantileBetween, total } from "./prometheus.js";
 
 const KEPT = 600;
 const RATE_SECONDS = 10;
-const NAMES = ["time", "accepted", "rejected", "rejectRatio", "evidence", "psi", "p50", "p99", "queue"];
+const NAMES = ["time", "accepted", "rejected", "rejectRatio", "evidence", "fleetEvidence", "psi", "p50", "p99", "queue"];
 
 export class Readings {
   #earlier = [];
@@ -25,7 +25,7 @@ export class Readings {
     this.latest = this.#rates(this.#earlier[0], now, metrics);
     this.numAnswered = this.latest.numAnswered;
     if (this.columns.time.length === 0) this.#prefill(drift.history ?? []);
-    this.#append({ ...this.latest, time: now, rejectRatio: drift.reject_ratio, evidence: drift.evidence_log10, psi: drift.psi });
+    this.#append({ ...this.latest, time: now, rejectRatio: drift.reject_ratio, evidence: drift.evidence_log10, fleetEvidence: drift.fleet?.evidence_log10, psi: drift.psi });
   }
 
   /** A counter that fell belongs to another life of the service. */

@@ -7,6 +7,7 @@ import { fill, h, icon } from "../dom.js";
 import { failurePanel } from "../failures.js";
 import { count, duration, number, percent } from "../format.js";
 import { Readings } from "../readings.js";
+import { fleetAlarm, fleetSheet } from "./live_fleet.js";
 
 const POLL_SECONDS = 1.5;
 const REFRESH_POLLS = 6;
@@ -92,44 +93,50 @@ class LiveView {
   }
 
   async #render(drift) {
-    if (drift.num_images === 0 && this.readings.numAnswered === 0) return this.#showEmpty();
+    if (drift.num_images === 0 && this.readings.numAnswered === 0) return this.#showEmpty(drift);
     const reference = await this.session.reference();
-    if (!this.charts) this.#build(reference);
-    this.subtitle.textContent = `${this.session.model.name} v${this.session.version.version}: the last ${count(drift.num_images)} images, by all workers. Updated every ${POLL_SECONDS} seconds.`;
+    if (!this.charts) this.#build(reference, drift);
+    this.subtitle.textContent = `${this.session.model.name} v${this.session.version.version}: the last ${count(drift.num_images)} images, by all workers${drift.fleet ? " of this instance" : ""}. Updated every ${POLL_SECONDS} seconds.`;
     this.#showAlarm(drift);
     fill(this.tiles, tiles(drift, this.readings.latest));
+    fill(this.fleet, fleetSheet(drift.fleet));
     this.#showCharts(drift, reference);
     fill(this.mix, classMix(drift, this.session.version.labels));
     return undefined;
   }
 
-  #showEmpty() {
+  #showEmpty(drift) {
     this.#takeDown();
     this.subtitle.textContent = "";
     const command = `curl --data-binary @photo.jpg ${location.origin}/v1/predict`;
     fill(
       this.content,
       h("div", { class: "sheet blank" }, h("h2", {}, "No traffic yet"), h("p", {}, "This model has not answered an image since it came. Send one and it shows here within two seconds."), h("code", {}, command)),
+      fleetAlarm(drift.fleet),
+      fleetSheet(drift.fleet),
     );
   }
 
-  #build(reference) {
+  #build(reference, drift) {
     const frame = () => h("div", { class: "chart", role: "img" });
     const frames = { verdicts: frame(), scores: frame(), rejected: frame(), evidence: frame(), psi: frame(), latency: frame(), queue: frame() };
     this.alarm = h("div", { class: "alarm", role: "status" });
     this.tiles = h("dl", { class: "tiles" });
     this.mix = h("ul", { class: "mix" });
+    this.fleet = h("div", {});
+    const lines = drift.fleet ? legend(["this instance", "ink line"], ["fleet", "line-2 line dashed"]) : null;
     fill(
       this.content,
       this.alarm,
       this.tiles,
+      this.fleet,
       h(
         "div",
         { class: "live-grid" },
         sheet("Verdicts", legend(["accept", "accept line"], ["reject", "reject line dashed"]), "images a second", frames.verdicts),
         sheet("Scores", legend(["familiar (in-distribution)", "reference"], ["window", "ink line"]), "share of images, the window by its quantiles; the shaded part is rejected", frames.scores),
         sheet("Rejected", null, `share of the window; dashed: at most ${percent(this.session.version.gate.expected_rejected_share)} of familiar images`, frames.rejected),
-        sheet("Evidence of drift", null, "log10; dashed: the alarm", frames.evidence),
+        sheet("Evidence of drift", lines, "log10; dashed: the alarm", frames.evidence),
         sheet("PSI", null, "p-values against even: above 0.2 a marked change, no alarm", frames.psi),
         sheet("Class mix", null, "bars: the window; ticks: the reference", this.mix),
         sheet("Latency", legend(["p50", "ink line"], ["p99", "line-2 line dashed"]), "from the last byte in to the answer", frames.latency),
@@ -137,10 +144,10 @@ class LiveView {
       ),
     );
     this.frames = frames;
-    this.charts = this.#charts(frames, reference);
+    this.charts = this.#charts(frames, reference, Boolean(drift.fleet));
   }
 
-  #charts(frames, reference) {
+  #charts(frames, reference, isFleet) {
     const line = (label, colour, more = {}) => ({ label, colour, ...more });
     const at = (name) => frames[name].parentElement.querySelector(".readout");
     const shares = (value) => percent(value, value > 0 && value < 0.1 ? 1 : 0);
@@ -156,7 +163,7 @@ class LiveView {
         height: 170,
       }),
       rejected: timeChart(frames.rejected, { readout: at("rejected"), series: [line("rejected", "reject")], format: shares, level: alpha, range: (_, low, high) => [0, Math.max(1.3 * alpha(), 1.15 * high, 0.01)] }),
-      evidence: timeChart(frames.evidence, { readout: at("evidence"), series: [line("log10", "ink")], format: (value) => number(value, 1), level: () => this.alarmLevel, range: (_, low, high) => [Math.min(0, low), Math.max(1.25 * this.alarmLevel, 1.1 * high)] }),
+      evidence: timeChart(frames.evidence, { readout: at("evidence"), series: [line(isFleet ? "here" : "log10", "ink"), ...(isFleet ? [line("fleet", "set-2", { dash: [6, 4] })] : [])], format: (value) => number(value, 1), level: () => this.alarmLevel, range: (_, low, high) => [Math.min(0, low), Math.max(1.25 * this.alarmLevel, 1.1 * high)] }),
       psi: timeChart(frames.psi, { readout: at("psi"), series: [line("PSI", "ink")], format: (value) => number(value, 2), range: (plot, low, high) => [0, Math.max(0.3, Math.min(1.15 * high, Math.max(1, 1.5 * (this.readings.columns.psi.at(-1) ?? 0))))] }),
       latency: timeChart(frames.latency, { readout: at("latency"), series: [line("p50", "ink"), line("p99", "set-2", { dash: [6, 4] })], format: duration }),
       queue: timeChart(frames.queue, { readout: at("queue"), series: [line("waiting", "ink")], format: (value) => number(value, 0), range: (_, low, high) => [0, Math.max(4, 1.15 * high)] }),
@@ -169,7 +176,7 @@ class LiveView {
     const { time } = columns;
     this.charts.verdicts.setData([time, columns.accepted, columns.rejected]);
     this.charts.rejected.setData([time, columns.rejectRatio]);
-    this.charts.evidence.setData([time, columns.evidence]);
+    this.charts.evidence.setData(drift.fleet ? [time, columns.evidence, columns.fleetEvidence] : [time, columns.evidence]);
     this.charts.psi.setData([time, columns.psi]);
     this.charts.latency.setData([time, columns.p50, columns.p99]);
     this.charts.queue.setData([time, columns.queue]);
@@ -185,10 +192,11 @@ class LiveView {
   }
 
   #showAlarm(drift) {
-    if (Boolean(drift.alarm) === this.isAlarm && this.alarm.childElementCount === Number(drift.alarm)) return;
-    this.isAlarm = Boolean(drift.alarm);
+    const state = `${Boolean(drift.alarm)} ${Boolean(drift.fleet?.alarm)}`;
+    if (state === this.alarmState && this.alarm.childElementCount === Number(drift.alarm) + Number(drift.fleet?.alarm ?? 0)) return;
+    this.alarmState = state;
     const text = `The input no longer looks like the calibration images. By proof, this happens by chance at most once in ${count(drift.threshold)} images on average.`;
-    fill(this.alarm, drift.alarm ? h("div", { class: "notice failure" }, icon("error"), h("div", {}, h("p", {}, h("strong", {}, "Drift alarm. "), text))) : []);
+    fill(this.alarm, drift.alarm ? h("div", { class: "notice failure" }, icon("error"), h("div", {}, h("p", {}, h("strong", {}, "Drift alarm. "), text))) : [], fleetAlarm(drift.fleet));
   }
 }
 
