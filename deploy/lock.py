@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LOCKS = ROOT / "deploy" / "locks"
 EXTRAS = ("cpu", "gpu")
-WITH = ("fleet",)  # what an image must be able to do whatever it runs on
+WITH = ("fleet", "https", "s3", "signing")  # what an image must be able to do whatever it runs on
 HEAD = "# Written by `make lock` from pyproject.toml and constraints.txt; do not edit.\n"
 FLAGS = ("--universal", "--generate-hashes", "--no-annotate", "--no-header", "--no-emit-index-url", "--quiet")
 

@@ -15,10 +15,11 @@ CREDENTIALS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
+SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=tester/20260101/us-east-1/s3/aws4_request, Signature=none"}
 
 
 class ObjectStore:
-    """One server; tests put objects there without a client of AWS's, which moto allows."""
+    """One server; tests put objects there without a client of AWS's: moto looks who signed, not whether rightly."""
 
     def __init__(self) -> None:
         self._port = 0
@@ -28,6 +29,8 @@ class ObjectStore:
         self.environment = CREDENTIALS | {"AWS_ENDPOINT_URL": self._url}
 
     def come_back(self) -> None:
+        if self._server is not None:
+            return
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)
         self._server.start()
         self._port = self._server.get_host_and_port()[1]
@@ -39,16 +42,20 @@ class ObjectStore:
 
     def bucket(self, name: str) -> str:
         """A new bucket; the URL of bundles in it."""
-        httpx.put(f"{self._url}/{name}", timeout=60).raise_for_status()
+        self._put(name, b"")
         return f"s3://{name}/models"
 
     def write(self, bucket: str, key: str, content: bytes) -> None:
-        httpx.put(f"{self._url}/{bucket}/{key}", content=content, timeout=60).raise_for_status()
+        """One object below that URL."""
+        self._put(f"{bucket}/models/{key}", content)
 
     def put(self, path: Path, bucket: str, files: Iterable[str]) -> None:
         """Some files of the bundle at `path`, in this order."""
         for file in files:
-            self.write(bucket, f"models/{path.parent.name}/{path.name}/{file}", (path / file).read_bytes())
+            self.write(bucket, f"{path.parent.name}/{path.name}/{file}", (path / file).read_bytes())
+
+    def _put(self, path: str, content: bytes) -> None:
+        httpx.put(f"{self._url}/{path}", content=content, headers=SIGNED, timeout=60).raise_for_status()
 
 
 @contextmanager

@@ -173,6 +173,21 @@ def test_each_library_has_one_owner_in_the_service(library):
     assert {user for user in users if user != owner and not user.startswith(owner + ".")} == set()
 
 
+def test_a_service_loads_no_bundle_past_the_keys_that_it_trusts():
+    """`load_bundle` asks nobody; what serves goes through Trust or a source. Commands load what a person hands them."""
+    users = {
+        module
+        for module, path in SERVICE.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and "load_bundle" in {alias.name for alias in node.names}
+    }
+    assert {room(user) for user in users} == {"bundle", "commands"}
+    assert {user for user in users if room(user) == "bundle"} == {
+        "portcullis.bundle.signatures",
+        "portcullis.bundle.sources.moving",
+    }
+
+
 def test_one_module_reads_the_environment():
     readers = {
         module

@@ -1,3 +1,3 @@
-"""The contract between both lines: manifest, files and digests, image geometry, engine and gate of one bundle. Both
-lines import this room, so it knows no HTTP, no metrics, no processes and no desired state.
+"""The contract between both lines: manifest, files and digests, sources, image geometry, engine and gate of a bundle.
+Both lines import this room, so it knows no HTTP, no metrics, no processes and no desired state.
 """

@@ -20,6 +20,7 @@ from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.next_version import next_manifest, write_next
 from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.promises import check_fit
+from portcullis.bundle.sources.source import Source
 from portcullis.errors import Conflict
 from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.registry import Registry
@@ -55,13 +56,15 @@ class Calibrated:
 class Calibrating:
     """One calibration at a time in this worker."""
 
-    def __init__(self, registry: Registry, store: StateStore, changes: Changes) -> None:
-        self._registry, self._store, self._changes = registry, store, changes
+    def __init__(self, registry: Registry, store: StateStore, changes: Changes, source: Source) -> None:
+        self._registry, self._store, self._changes, self._source = registry, store, changes, source
         self._is_busy = asyncio.Lock()
 
     async def calibrate(self, who: str, order: Order) -> Calibrated:
         """Write the next version; refused, with nothing written, where the pictures can promise nothing."""
         await self._changes.base()  # refuses where nothing may be changed
+        if self._source.read_only is not None:
+            raise Conflict(self._source.read_only)
         if self._is_busy.locked():
             raise Conflict("a gate is being calibrated already; try again when that is done")
         async with self._is_busy:

@@ -213,7 +213,7 @@ class Worker:
             settings=settings,
             registry=self._registry,
             changes=self._changes,
-            calibrating=Calibrating(self._registry, StateStore(self._stores.shared), self._changes),
+            calibrating=Calibrating(self._registry, StateStore(self._stores.shared), self._changes, self._source),
             watcher=self._watcher,
             source=self._source,
             drift=self._drift,

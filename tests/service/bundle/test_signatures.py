@@ -4,10 +4,15 @@ import shutil
 import stat
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from portcullis.answering.device.graphs import Graphs
 from portcullis.bundle.files import MANIFEST_FILE, MODEL_FILE, SIGNATURE_FILE
+from portcullis.bundle.providers import EngineOptions
 from portcullis.bundle.signatures import Trust, make_key, sign
 from portcullis.errors import BundleError, PortcullisError, SettingsError
+from portcullis.processes.probe import report
+from portcullis.telemetry.instruments import Metrics
 from tests import tiny
 
 
@@ -103,3 +108,16 @@ def test_a_broken_bundle_is_not_signed(path, keys):
     with pytest.raises(BundleError):
         sign(path, keys["ours"][0])
     assert not (path / SIGNATURE_FILE).exists()
+
+
+async def test_an_engine_process_and_a_trial_of_a_device_refuse_what_is_not_signed(path, keys):
+    trust, options = Trust([keys["ours"][1]]), EngineOptions(("cpu",))
+    graphs = Graphs(options, Metrics(CollectorRegistry()), 60.0, trust)
+    with pytest.raises(BundleError, match="not signed"):
+        await graphs.open(path)
+    assert "not signed" in report(options, [path], trust)["error"]
+    sign(path, keys["ours"][0])
+    graph = await graphs.open(path)
+    assert graph.bundle.label == "tiny/1"
+    graphs.release(graph)
+    assert report(options, [path], trust)["provider"] == "cpu"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -132,6 +133,15 @@ def test_a_source_that_does_not_answer_keeps_nobody(memory, tmp_path):
     with pytest.raises(SourceAway):  # at once: one question at a time
         bench.source.look()
     bench.remote.waits_for.set()
+
+
+def test_two_who_ask_at_once_are_both_answered(bench):
+    bench.remote.waits_for = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        looks = [pool.submit(bench.source.look) for _ in range(2)]
+        bench.remote.waits_for.set()
+        assert [look.result(60).versions("tiny") for look in looks] == [[1], [1]]
+    assert bench.said == ["reached", "reached"]
 
 
 def test_a_fetch_that_is_cut_short_never_counts(bench, monkeypatch):

@@ -20,9 +20,15 @@ WATCHING = ("--watch-models-seconds", "0.2", "--models-timeout-seconds", "60")
 
 
 @pytest.fixture(scope="module")
-def store():
+def one_store():
     with object_store() as store:
         yield store
+
+
+@pytest.fixture
+def store(one_store):
+    yield one_store
+    one_store.come_back()
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +42,16 @@ def shelf(tmp_path_factory):
 class Desk:
     """A running service as its admin sees it."""
 
-    def __init__(self, service):
-        self.client = httpx.Client(base_url=service.url, headers={"x-api-key": ADMIN_KEY}, timeout=60)
+    def __init__(self, *flags, **options):
+        self.service = RunningService(*flags, **options)
+        self.client = httpx.Client(base_url=self.service.url, headers={"x-api-key": ADMIN_KEY}, timeout=60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *reasons):
+        self.client.close()
+        self.service.__exit__(*reasons)
 
     def answered_by(self):
         answer = self.client.post("/v1/predict", content=RED)
@@ -64,14 +78,13 @@ def put(store, shelf, bucket, version, files=FILES):
 def test_a_service_follows_its_store_and_goes_on_without_it(store, shelf, tmp_path):
     url = store.bucket("followed")
     put(store, shelf, "followed", 1)
-    with RunningService(url, tmp_path, *WATCHING, environment=store.environment) as service:
-        desk = Desk(service)
+    with Desk(url, tmp_path, *WATCHING, environment=store.environment) as desk:
         assert (desk.answered_by(), desk.metric("source_reached")) == (1, 1)
 
         put(store, shelf, "followed", 2)
         desk.until_answered_by(2)
 
-        store.write("followed", f"models/tiny/3/{MODEL_FILE}", b"cut short")
+        store.write("followed", f"tiny/3/{MODEL_FILE}", b"cut short")
         put(store, shelf, "followed", 3, files=FILES[1:])
         assert "digest" in eventually(lambda: desk.refused().get(3))
         assert desk.answered_by() == 2
@@ -92,11 +105,12 @@ def test_a_service_follows_its_store_and_goes_on_without_it(store, shelf, tmp_pa
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_version")
         assert desk.client.put("/v1/models/tiny/default", json={"version": None}).status_code == 200
         assert desk.answered_by() == 3
+        refused = desk.client.post("/v1/models/tiny/calibrate", files=[("files", ("red.png", RED))])
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
 
-    with RunningService(url, tmp_path, *WATCHING, environment=store.environment) as service:
-        desk = Desk(service)
+    with Desk(url, tmp_path, *WATCHING, environment=store.environment) as desk:
         assert (desk.answered_by(), desk.metric("source_reached")) == (3, 0)
-        assert any("what was fetched before counts: tiny/1, tiny/2, tiny/3" in line for line in service.lines)
+        assert any("what was fetched before counts: tiny/1, tiny/2, tiny/3" in line for line in desk.service.lines)
         store.come_back()
         put(store, shelf, "followed", 4)
         desk.until_answered_by(4)
@@ -119,8 +133,7 @@ def test_where_a_key_is_trusted_nothing_unsigned_is_loaded_in_any_way(store, she
             RunningService(models, tmp_path / "runtime", *flags, environment=store.environment)
     sign(shelf / "tiny" / "1", tmp_path / "key.pem")
     put(store, shelf, "signed", 1, files=(SIGNATURE_FILE,))
-    with RunningService(url, tmp_path / "runtime", *flags, environment=store.environment) as service:
-        desk = Desk(service)
+    with Desk(url, tmp_path / "runtime", *flags, environment=store.environment) as desk:
         assert desk.answered_by() == 1
         put(store, shelf, "signed", 2)
         assert "not signed" in eventually(lambda: desk.refused().get(2))

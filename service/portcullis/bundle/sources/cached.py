@@ -49,8 +49,6 @@ class _Pause:
 class CachedSource:
     """One URL as one process sees it."""
 
-    is_remote = True
-
     def __init__(
         self,
         remote: Callable[[], Remote],
@@ -66,10 +64,12 @@ class CachedSource:
         self._make_remote = remote
         self._remote: Remote | None = None
         self.place = url
+        self.read_only = f"bundles come from {url}; pull one, use `portcullis calibrate`, and push the next version"
         self._cache, self._trust, self._in_use, self._events = cache, trust, in_use, events or Events()
         self._max_bundle_bytes, self._timeout_seconds = max_bundle_bytes, timeout_seconds
         self._pauses: dict[Key, _Pause] = {}
         self._asking: threading.Thread | None = None
+        self._turn = threading.Lock()
         self._looked_at = self._failed_at = float("-inf")
         self._is_away = False
 
@@ -100,7 +100,14 @@ class CachedSource:
         return self._cache.remembered() or self._cache.listing()
 
     def _ask(self, question: Callable[[Remote], Listing]) -> Listing:
-        """On a thread of its own: a source that does not answer must not keep whoever asks."""
+        """One question at a time, each on a thread of its own: a source that does not answer must keep nobody."""
+        with contextlib.ExitStack() as stack:
+            if not self._turn.acquire(timeout=self._timeout_seconds):
+                raise self._away(TimeoutError("others have been asking for too long"))
+            stack.callback(self._turn.release)
+            return self._ask_alone(question)
+
+    def _ask_alone(self, question: Callable[[Remote], Listing]) -> Listing:
         if self._asking is not None and self._asking.is_alive():
             raise self._away(TimeoutError("an earlier question is not answered yet"))
         outcome: list[Listing | Exception] = []

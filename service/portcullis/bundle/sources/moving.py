@@ -22,7 +22,7 @@ def push(path: Path, url: str) -> tuple[str, bool]:
     bundle = load_bundle(path)
     manifest, remote = bundle.manifest, remote_of(url)
     with _one_line(url):
-        entry = remote.look().find(manifest.name, manifest.version)
+        entry = _look(remote).find(manifest.name, manifest.version)
         if entry is not None and _is_there(remote, entry, path, bundle.label):
             return bundle.label, False
         signature = [SIGNATURE_FILE] if (path / SIGNATURE_FILE).is_file() else []
@@ -40,6 +40,14 @@ def pull(url: str, wanted: Sequence[str], models: Path, trust: Trust) -> list[st
         if not chosen:
             raise BundleError(f"no bundle lies in {url}")
         return [_pull_one(remote, listing, key, models, trust) for key in chosen]
+
+
+def _look(remote: Remote) -> Listing:
+    """What is there; nothing where the place itself is still to be made."""
+    try:
+        return remote.look()
+    except FileNotFoundError:
+        return Listing()
 
 
 def _is_there(remote: Remote, entry: Entry, path: Path, label: str) -> bool:

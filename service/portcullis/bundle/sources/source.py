@@ -9,6 +9,8 @@ from portcullis.bundle.signatures import SIGNATURE_FILE, Trust
 from portcullis.bundle.sources.listing import Entry, Listing, gather
 from portcullis.errors import BundleError
 
+UNSIGNED = "bundles have to be signed, and the service holds no private key; use `portcullis calibrate`, then sign"
+
 
 class Source(Protocol):
     """Bundles by name and version, wherever they lie."""
@@ -18,8 +20,8 @@ class Source(Protocol):
         """Where that is, for people."""
 
     @property
-    def is_remote(self) -> bool:
-        """Whether bundles are fetched from elsewhere, and so cannot be written here."""
+    def read_only(self) -> str | None:
+        """Why the service can write no bundle here; None where it can."""
 
     def look(self) -> Listing:
         """What is there now; raises SourceAway."""
@@ -40,10 +42,9 @@ class Source(Protocol):
 class DirectorySource:
     """`<name>/<version>/` in a directory of this machine."""
 
-    is_remote = False
-
     def __init__(self, models: Path, trust: Trust | None = None) -> None:
         self._models, self._trust = models, trust or Trust()
+        self.read_only = UNSIGNED if self._trust.is_demanded else None
 
     @property
     def place(self) -> str:

@@ -3,6 +3,7 @@ of one bundle at the URL itself. The only user of fsspec, whose implementations 
 usual means.
 """
 
+import contextlib
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -51,8 +52,8 @@ class Tree:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         scheme = url.partition(":")[0]
-        self._is_web = scheme in ("http", "https")
-        self._opening = {"block_size": 0} if self._is_web or scheme == "hf" else {}  # one stream, no ranges
+        self._is_web, self._is_hub = scheme in ("http", "https"), scheme == "hf"
+        self._opening = {"block_size": 0} if self._is_web or self._is_hub else {}  # one stream, no ranges
         self._files, self._root = _open_tree(self.url, scheme)
         self._read_before: dict[str, tuple[str, bytes]] = {}
 
@@ -66,6 +67,8 @@ class Tree:
         return gather(entries, self._default(found.get(DEFAULT_FILE)))
 
     def download(self, place: str, file: str, target: Path, max_bytes: int) -> int:
+        if self._is_hub:  # opening says what is not there in words of its own
+            self._files.info(f"{place}/{file}")
         with self._files.open(f"{place}/{file}", "rb", **self._opening) as stream:
             return copy(stream.read, target, max_bytes)
 
@@ -83,14 +86,16 @@ class Tree:
             yield path.removeprefix(f"{self._root}/"), info
 
     def _walk_web(self) -> Iterable[tuple[str, Info]]:
-        """What pages of links name: no deeper than bundles lie, and nothing that is not spelled like one."""
+        """One bundle, or what pages of links name: no deeper than bundles lie, and nothing not spelled like one."""
+        if single := list(self._info("", MANIFEST_FILE)):
+            yield from [*single, *self._info("", MODEL_FILE, SIGNATURE_FILE)]
+            return
         top = self._links(self._root)
-        for file in {MANIFEST_FILE, DEFAULT_FILE} & top:
-            yield from self._info(file)
-        for name in sorted(filter(is_name, top - {MANIFEST_FILE, DEFAULT_FILE})):
+        if DEFAULT_FILE in top:
+            yield from self._info("", DEFAULT_FILE)
+        for name in sorted(filter(is_name, top - {DEFAULT_FILE})):
             for version in sorted(filter(is_version, self._links(f"{self._root}/{name}"))):
-                for file in (MANIFEST_FILE, MODEL_FILE, SIGNATURE_FILE):
-                    yield from self._info(f"{name}/{version}/{file}")
+                yield from self._info(f"{name}/{version}/", MANIFEST_FILE, MODEL_FILE, SIGNATURE_FILE)
 
     def _links(self, page: str) -> set[str]:
         try:
@@ -100,11 +105,10 @@ class Tree:
                 raise
             return set()
 
-    def _info(self, path: str) -> Iterable[tuple[str, Info]]:
-        try:
-            yield path, self._files.info(f"{self._root}/{path}")
-        except FileNotFoundError:
-            return
+    def _info(self, prefix: str, *files: str) -> Iterable[tuple[str, Info]]:
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                yield f"{prefix}{file}", self._files.info(f"{self._root}/{prefix}{file}")
 
     def _entry(self, prefix: str, found: Mapping[str, Info]) -> Entry:
         files = [f"{prefix}/{file}".removeprefix("/") for file in (MANIFEST_FILE, MODEL_FILE, SIGNATURE_FILE)]
