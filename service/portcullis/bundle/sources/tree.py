@@ -54,7 +54,7 @@ class Tree:
         scheme = url.partition(":")[0]
         self._is_web, self._is_hub = scheme in ("http", "https"), scheme == "hf"
         self._opening = {"block_size": 0} if self._is_web or self._is_hub else {}  # one stream, no ranges
-        self._files, self._root = _open_tree(self.url, scheme)
+        self._files, self._root = open_tree(self.url)
         self._read_before: dict[str, tuple[str, bytes]] = {}
 
     def look(self) -> Listing:
@@ -141,7 +141,9 @@ def _stamp(info: Info) -> str:
     return ".".join(str(info[field]).strip('"') for field in _STAMP_FIELDS if info.get(field) is not None)
 
 
-def _open_tree(url: str, scheme: str) -> tuple[Any, str]:
+def open_tree(url: str) -> tuple[Any, str]:
+    """The file system of a URL, as fsspec has it, and the path in it."""
+    scheme = url.partition(":")[0]
     try:
         import fsspec
 
@@ -149,7 +151,6 @@ def _open_tree(url: str, scheme: str) -> tuple[Any, str]:
     except ImportError as error:
         extra = EXTRAS.get(scheme, "s3")
         raise SettingsError(
-            f"bundles at {scheme}:// need more packages; install portcullis with the extra {extra} "
-            f"({str(error).splitlines()[0]})"
+            f"{scheme}:// needs more packages; install portcullis with the extra {extra} ({str(error).splitlines()[0]})"
         ) from None
     return files, root.rstrip("/")

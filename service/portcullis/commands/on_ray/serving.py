@@ -99,7 +99,13 @@ def _run(application: serve.Application) -> None:
     try:
         serve.run(application, name=NAME, route_prefix="/")
     except RuntimeError as error:
-        raise PortcullisError(f"Ray could not start the replicas: {error}") from None
+        raise PortcullisError(f"Ray could not start the replicas: {_causes() or error}") from None
+
+
+def _causes() -> str:
+    """What the replicas said, which is more than Ray's own error has."""
+    found = serve.status().applications.get(NAME)
+    return "\n".join(one.message for one in found.deployments.values() if one.message) if found else ""
 
 
 def _everywhere(settings: Settings) -> Settings:
