@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -74,12 +75,10 @@ def cluster(num_nodes: int, num_cpus: int, **variables: str) -> Iterator[RayClus
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody has."""
+    """The first of so many ports in a row that nobody has; below those that the kernel, and so Ray, gives away."""
     while True:
+        first = random.randrange(20_000, 30_000)
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            first: int = probe.getsockname()[1]
-            for port in range(first + 1, first + count):
+            for port in range(first, first + count):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             return first

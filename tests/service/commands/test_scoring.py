@@ -1,6 +1,7 @@
 """A folder is scored alike by a service and straight from a bundle."""
 
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from portcullis.commands.scoring.by_service import score_by_service
 from portcullis.commands.scoring.images import Folder, images_at, name_of
 from portcullis.errors import PortcullisError
 from tests import tiny
-from tests.service.pictures import BROKEN, STRANGE, encode
+from tests.service.pictures import BROKEN, RED, STRANGE, encode
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +91,26 @@ def test_scores_are_those_of_the_formula(folder, models):
     assert np.allclose([row.score for row in rows], scores, atol=1e-4)
     assert [row.class_index for row in rows] == probabilities.argmax(axis=1).tolist()
     assert [row.verdict for row in rows] == ["accept" if score >= -4.0 else "reject" for score in scores]
+
+
+def test_images_in_an_object_store_are_found_and_read(monkeypatch):
+    """One that has gone meanwhile is a row; a store that is away ends the run, which can be taken up again."""
+    pytest.importorskip("s3fs")
+    from tests.object_store import object_store
+
+    with object_store() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        url = store.bucket("pictures")
+        for name in ("a/one.png", "a/notes.txt", "two.JPG"):
+            store.write("pictures", name, RED)
+        images = images_at(url)
+        assert images.find() == ["a/one.png", "two.JPG"]
+        assert pickle.loads(pickle.dumps(images)).read("a/one.png") == RED
+        with pytest.raises(FileNotFoundError):
+            images.read("gone.png")
+        with pytest.raises(PortcullisError, match="found nothing"):
+            images_at(f"{url}/nowhere").find()
+        store.go_away()
+        with pytest.raises(PortcullisError, match=r"cannot read s3://pictures/models/two\.JPG"):
+            images.read("two.JPG")
