@@ -16,7 +16,7 @@ from portcullis.commands.scoring.images import Images, name_of
 from portcullis.commands.scoring.rows import ScoreRow, refused, unreadable
 from portcullis.errors import BadImage, ImageTooLarge
 
-BATCH_IMAGES = 16
+BATCH_IMAGES = 32
 MMLES = "mmles"
 
 
@@ -41,13 +41,14 @@ class BundleScorer:
         with ThreadPoolExecutor(num_threads, "decode") as pool:
             ahead: deque[Future[Batch]] = deque()
             for start in range(0, len(keys), BATCH_IMAGES):
-                ahead.append(pool.submit(self._prepare, images, keys[start : start + BATCH_IMAGES]))
+                ahead.append(pool.submit(self.prepare, images, keys[start : start + BATCH_IMAGES]))
                 if len(ahead) > num_threads:
-                    yield from self._run(ahead.popleft().result())
+                    yield from self.run(ahead.popleft().result())
             while ahead:
-                yield from self._run(ahead.popleft().result())
+                yield from self.run(ahead.popleft().result())
 
-    def _prepare(self, images: Images, keys: Sequence[str]) -> Batch:
+    def prepare(self, images: Images, keys: Sequence[str]) -> Batch:
+        """Read and decode; what cannot be is a row already."""
         batch = Batch([name_of(key) for key in keys], {}, {})
         for name, key in zip(batch.names, keys, strict=True):
             try:
@@ -58,7 +59,8 @@ class BundleScorer:
                 batch.faults[name] = refused(name, error.code, str(error))
         return batch
 
-    def _run(self, batch: Batch) -> list[ScoreRow]:
+    def run(self, batch: Batch) -> list[ScoreRow]:
+        """Rows in the order of the names."""
         rows = batch.faults
         if batch.pixels:
             outputs = self._engine.run(np.stack(list(batch.pixels.values())))

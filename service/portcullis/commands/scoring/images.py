@@ -39,7 +39,7 @@ class Folder:
     """A folder with all below it."""
 
     path: Path
-    reads_ahead = 2
+    reads_ahead = 1
 
     def find(self) -> list[str]:
         return [file.relative_to(self.path).as_posix() for file in find_images(self.path)]

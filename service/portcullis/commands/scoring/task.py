@@ -16,7 +16,7 @@ from portcullis.commands.scoring.by_bundle import BATCH_IMAGES, BundleScorer
 from portcullis.commands.scoring.images import Images
 from portcullis.commands.scoring.rows import ScoreRow
 
-BLOCK_IMAGES = 16 * BATCH_IMAGES
+BLOCK_IMAGES = 8 * BATCH_IMAGES
 
 
 @dataclass(frozen=True)
