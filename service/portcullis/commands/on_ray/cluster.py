@@ -13,7 +13,7 @@ from portcullis.errors import PortcullisError
 
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """With the cluster at an address; without one that of RAY_ADDRESS, else one that runs here, else one begun now."""
+    """With the cluster at an address; without one, whatever else runs on this machine, with one begun for it."""
     put_variable("RAY_USAGE_STATS_ENABLED", "0")  # of one that is begun here: it reports to nobody
     try:
         ray.init(

@@ -8,10 +8,12 @@ from typing import Any
 
 import ray
 import ray.data
+from ray.exceptions import RayError
 
 from portcullis.commands.on_ray.cluster import connected
 from portcullis.commands.scoring.rows import ScoreRow
 from portcullis.commands.scoring.task import Task, blocks
+from portcullis.errors import PortcullisError
 
 KEYS = "keys"
 
@@ -30,8 +32,11 @@ def score_on_ray(task: Task, keys: Sequence[str], address: str | None) -> Iterat
             num_cpus=1,
             compute=ray.data.ActorPoolStrategy(size=num_actors),
         )
-        for row in scored.iter_rows():
-            yield ScoreRow(**row)
+        try:
+            for row in scored.iter_rows():
+                yield ScoreRow(**row)
+        except RayError as error:
+            raise PortcullisError(f"Ray gave up: {_cause(error)}; the same command goes on where it stopped") from None
 
 
 class Scorer:
@@ -43,6 +48,11 @@ class Scorer:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         rows = [row for block in batch[KEYS] for row in self._task.score([os.fsdecode(key) for key in block])]
         return {field.name: [getattr(row, field.name) for row in rows] for field in dataclasses.fields(ScoreRow)}
+
+
+def _cause(error: RayError) -> str:
+    """The last line of a long story, which is what went wrong in the actor."""
+    return str(error).strip().splitlines()[-1]
 
 
 def _be_quiet() -> None:

@@ -84,7 +84,7 @@ def bound(settings: Settings, plan: Plan) -> serve.Application:
 
 @contextlib.contextmanager
 def deployed(settings: Settings, plan: Plan, address: str | None) -> Iterator[None]:
-    """On the cluster at `address`, or the one that is found here, or one begun for it; drained and taken down after."""
+    """On the cluster at `address`, or one begun for it; drained and taken down after."""
     application = bound(settings, plan)
     with connected(address):
         serve.start(http_options=_front(settings))
