@@ -15,6 +15,7 @@ from bench.with_peers import Rounds, figures_of, load_all, table
 from tests import postgres, ray_cluster
 
 OURS, RAY, OWN, HAPROXY = "portcullis serve", "ray-serve", "ray-serve, own ports", "ray-serve, Ray's HAProxy"
+EAGER = {"RAY_worker_niceness": "0"}  # Ray gives way to all other processes by itself
 QUIET = ("--log-requests-per-second", "0")
 
 
@@ -58,7 +59,7 @@ def measure(rounds: Rounds, models: Path, body: Path, cluster: postgres.Cluster,
 def replicas(models: Path, cluster: postgres.Cluster, count: int, **variables: str) -> Iterator[tuple[str, str]]:
     """Addresses of Ray's front, and of one replica."""
     port = ray_cluster.free_ports(1 + count)
-    environment = {"PORTCULLIS_DATABASE": cluster.new_database(), "RAY_AUTH_MODE": "disabled", **variables}
+    environment = {"PORTCULLIS_DATABASE": cluster.new_database(), "RAY_AUTH_MODE": "disabled", **EAGER, **variables}
     flags = ("--port", str(port), "--own-port", str(port + 1), "--replicas", str(count), *QUIET)
     with contenders.portcullis(models, *flags, name="ray-serve", environment=environment) as (url, _):
         yield url, f"http://127.0.0.1:{port + 1}"
