@@ -145,7 +145,8 @@ class Supervisor:
         return place(self._options, [self._source.load(*key).path for key in keys])
 
     def _start_beside(self, state: DesiredState) -> None:
-        self._beside.add("keeper", Keeper(self._stores.local, state).run)
+        is_copy = self._stores.fleet is not None and self._options.state is None
+        self._beside.add("keeper", Keeper(self._stores.local, state, is_copy).run)
         self._beside.add("drift", self._drift().run)
         self._beside.start()
 

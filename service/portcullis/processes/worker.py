@@ -102,6 +102,7 @@ class Worker:
             self._shadowing,
             self._metrics,
             confirm=lambda followed: followers.confirm(assignment.slot, followed),
+            place=stores.local.identity,
             default_model=settings.default_model or source.at_hand().default_name,
         )
         self._changes = Changes(
