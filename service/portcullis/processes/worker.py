@@ -115,7 +115,7 @@ class Worker:
         capacity = self._load.limits.queue_capacity / (self._link.num_sharing if self._link is not None else 1)
         self._upkeep = Upkeep(self._registry, self._shadowing, self._metrics, capacity)
         self._running: Server | None = None
-        self._is_ready = self._is_broken = False
+        self._is_loaded = self._is_draining = self._is_broken = False
 
     async def run(self) -> int:
         """Serve until told to stop, or until an engine is broken; the status to end with."""
@@ -127,7 +127,7 @@ class Worker:
         gc.freeze()  # what is loaded now stays: no need to look through it again and again
         self._watch_lifeline(server)
         watch = StateWatch(self._store.at_hand, lambda: self._registry.revision, self._registry.follow)
-        ticking = [asyncio.create_task(self._upkeep.run(lambda: server.num_connections, self._can_answer))]
+        ticking = [asyncio.create_task(self._upkeep.run(lambda: server.num_connections, self._is_ready))]
         if self._watches_models and (self._settings.watch_models_seconds or self._is_source_away()):
             ticking.append(asyncio.create_task(self._watcher.run(self._settings.watch_models_seconds)))
         listener = socket.socket(fileno=self._assignment.socket_descriptor)
@@ -156,7 +156,8 @@ class Worker:
         self._metrics.build_info.labels(__version__).set(1)
         if self._link is None:
             self._metrics.max_batch.set(self._load.limits.max_batch)
-        self._become_ready(True)
+        self._is_loaded = True
+        self._show_readiness()
 
     async def _look_for_newer_versions(self) -> None:
         try:
@@ -204,7 +205,7 @@ class Worker:
         logger.error("%s; leaving", cause)
         control.say(self._assignment.control_descriptor, Message(event="broken", reason=cause))
         self._is_broken = True
-        self._become_ready(False)
+        self._show_readiness()
         if self._running is not None:
             self._running.drain()
 
@@ -228,7 +229,8 @@ class Worker:
                 DriftCollector(self._drift.readings),
                 StoreCollector(lambda: [reading_of(self._stores, settings, self._registry.revision)]),
             ),
-            is_ready=self._can_answer,
+            can_answer=self._can_answer,
+            is_draining=lambda: self._is_draining,
             review=self._review,
             tracing=self._tracing,
         )
@@ -240,18 +242,27 @@ class Worker:
             configure(app, settings.keep_alive_seconds, settings.grace_seconds),
             settings.max_connections,
             settings.drain_seconds,
-            lambda: self._become_ready(False),
+            self._on_drain,
             certificate_of(settings.tls_certificate_file, settings.tls_key_file),
         )
 
-    def _become_ready(self, is_ready: bool) -> None:
-        self._is_ready = is_ready
-        self._metrics.workers_ready.set(int(is_ready))
+    def _on_drain(self) -> None:
+        """Nobody should come any more; who does all the same is answered, until the server leaves."""
+        self._is_draining = True
+        self._show_readiness()
+
+    def _show_readiness(self) -> None:
+        is_ready = int(self._is_ready())
+        self._metrics.workers_ready.set(is_ready)
         if self._link is None:
-            self._metrics.engines.set(int(is_ready))
+            self._metrics.engines.set(is_ready)
 
     def _can_answer(self) -> bool:
-        return self._is_ready and (self._link is None or self._registry.absence is None)
+        is_there = self._link is None or self._registry.absence is None
+        return self._is_loaded and not self._is_broken and is_there
+
+    def _is_ready(self) -> bool:
+        return self._can_answer() and not self._is_draining
 
     def _watch_lifeline(self, server: Server) -> None:
         """Standard input ends when the supervisor does, however it died."""
