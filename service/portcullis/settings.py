@@ -6,7 +6,7 @@ docs/operations.md holds a table that is generated from this class.
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -180,8 +180,8 @@ class Settings(BaseSettings):
     """Whether rejected images and a sample of accepted ones are kept for a person to look at."""
     review_accept_sample: float = Field(0.01, ge=0, le=1)
     """Share of accepted images that is kept too."""
-    review_directory: Path | None = None
-    """Directory for the kept images; empty: review/ in the runtime directory, or the database of a fleet."""
+    review_directory: str | None = None
+    """Directory or URL (s3://, gs://, az://) for kept images; empty: runtime directory, or the database of a fleet."""
     review_max_items: int = Field(10_000, ge=1)
     """Images kept at the most; the oldest go first, whatever their state."""
     review_max_bytes: int = Field(1024**3, ge=1)
@@ -213,6 +213,14 @@ class Settings(BaseSettings):
         if 0 < self.max_bodies_bytes < largest:
             raise ValueError(f"max_bodies_bytes must be {largest} or more: max_batch_bytes, and twice max_body_bytes")
         return self
+
+    @field_validator("review_directory")
+    @classmethod
+    def _images_can_be_written_there(cls, place: str | None) -> str | None:
+        scheme, mark, rest = (place or "").partition("://")
+        if mark and (scheme not in ("s3", "gs", "az") or "?" in rest or "@" in rest):
+            raise ValueError("a directory, or a URL of s3://, gs:// or az:// without credentials")
+        return place
 
     @classmethod
     def settings_customise_sources(  # type: ignore[override]

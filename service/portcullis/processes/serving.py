@@ -94,6 +94,7 @@ class Serving:
             self._shadowing,
             self._metrics,
             confirm=lambda followed: followers.confirm(slot, followed),
+            place=stores.local.identity,
             default_model=settings.default_model or source.at_hand().default_name,
         )
         self._changes = Changes(
