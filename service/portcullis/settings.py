@@ -6,7 +6,7 @@ docs/operations.md holds a table that is generated from this class.
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -29,8 +29,16 @@ def _auto(value: object) -> object:
     return 0 if value == "auto" else value
 
 
+def _named(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+    for key in keys:
+        name, _, secret = key.get_secret_value().partition(":")
+        if not name or len(secret) < 8:
+            raise ValueError("a key is written name:secret, with a secret of at least 8 characters")
+    return keys
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Secrets = Annotated[tuple[SecretStr, ...], BeforeValidator(_split)]
+Keys = Annotated[tuple[SecretStr, ...], BeforeValidator(_split), AfterValidator(_named)]
 AutoCount = Annotated[int, BeforeValidator(_auto), Field(ge=0)]
 
 
@@ -146,11 +154,11 @@ class Settings(BaseSettings):
     """Time that an idle connection is kept."""
 
     # -- access ------------------------------------------------------------------------------------------------------
-    predict_keys: Secrets = ()
+    predict_keys: Keys = ()
     """Keys that may predict, as name:secret, comma-separated; none: everybody may."""
     predict_keys_file: Path | None = None
     """File with one name:secret a line, added to predict_keys."""
-    admin_keys: Secrets = ()
+    admin_keys: Keys = ()
     """Keys that may change the running service, as name:secret; none: the admin routes are off."""
     admin_keys_file: Path | None = None
     """File with one name:secret a line, added to admin_keys."""
@@ -192,14 +200,6 @@ class Settings(BaseSettings):
     """Address of an OpenTelemetry collector (OTLP over HTTP), such as http://collector:4318; empty: no traces."""
     trace_sample: float = Field(0.1, ge=0, le=1)
     """Share of requests that are traced where their caller has not decided."""
-
-    @model_validator(mode="after")
-    def _keys_have_names(self) -> "Settings":
-        for secret in (*self.predict_keys, *self.admin_keys):
-            name, _, value = secret.get_secret_value().partition(":")
-            if not name or len(value) < 8:
-                raise ValueError("a key is written name:secret, with a secret of at least 8 characters")
-        return self
 
     @model_validator(mode="after")
     def _tls_files_come_together(self) -> "Settings":
