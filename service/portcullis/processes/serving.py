@@ -154,11 +154,9 @@ class Serving:
         self._show_readiness()
 
     def can_answer(self) -> bool:
-        """Whether somebody who asks now is answered."""
         return self._can_answer and (self._link is None or self._registry.absence is None)
 
     def _is_ready(self) -> bool:
-        """Whether somebody should be sent here."""
         return self.can_answer() and not self._is_draining
 
     def _become_able(self, can_answer: bool) -> None:
