@@ -61,7 +61,8 @@ class Instance:
 
     def start(self) -> None:
         """Begin what runs beside the workers."""
-        self._beside.add("keeper", Keeper(self._stores.local, self._state).run)
+        is_copy = self._stores.fleet is not None and self.settings.state is None
+        self._beside.add("keeper", Keeper(self._stores.local, self._state, is_copy).run)
         self._beside.add("drift", self._drift().run)
         self._beside.start()
 

@@ -6,6 +6,7 @@ usual means.
 import contextlib
 import io
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ EXTRAS = {
     "hf": "hub",
 }
 """By scheme, the extra that brings what fsspec needs for it."""
+_TIME_FIELDS = ("LastModified", "last_modified", "mtime", "updated", "created")
 _STAMP_FIELDS = (
     *("ETag", "etag", "md5Hash", "blob_id"),
     *("Last-Modified", "LastModified", "last_modified", "mtime", "created", "size"),
@@ -141,8 +143,14 @@ def _stamp(info: Info) -> str:
     return ".".join(str(info[field]).strip('"') for field in _STAMP_FIELDS if info.get(field) is not None)
 
 
+def age_seconds(info: Info, now: float) -> float:
+    """How long ago a file was written, where its store says so; otherwise none at all."""
+    written = next((info[field] for field in _TIME_FIELDS if isinstance(info.get(field), datetime)), None)
+    return 0.0 if written is None else now - written.timestamp()
+
+
 def open_tree(url: str) -> tuple[Any, str]:
-    """The file system of a URL, as fsspec has it, and the path in it."""
+    """What reads and writes below a URL, and the path of the URL in it."""
     scheme = url.partition(":")[0]
     try:
         import fsspec
