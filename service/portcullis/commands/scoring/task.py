@@ -38,12 +38,13 @@ class Task:
         return replace(self, files=tuple((str(file.relative_to(self.bundle)), file.read_bytes()) for file in files))
 
     def open(self) -> "OpenTask":
-        return OpenTask(self, load_bundle(self._place()))
-
-    def _place(self) -> Path:
         if not self.files:
-            return self.bundle
-        directory = Path(tempfile.mkdtemp(prefix="portcullis-bundle-")) / self.bundle.name
+            return OpenTask(self, load_bundle(self.bundle))
+        with tempfile.TemporaryDirectory(prefix="portcullis-") as scratch:  # an engine has read what it runs
+            return OpenTask(self, load_bundle(self._unpacked(Path(scratch))))
+
+    def _unpacked(self, scratch: Path) -> Path:
+        directory = scratch / self.bundle.name
         for name, content in self.files:
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_bytes(content)
