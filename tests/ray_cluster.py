@@ -59,6 +59,7 @@ class RayCluster:
 def cluster(num_nodes: int, num_cpus: int, **variables: str) -> Iterator[RayCluster]:
     """So many nodes of so many cores each, by Ray's count; all that runs there has the `variables`."""
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    quiet["RAY_worker_niceness"] = "0"  # by itself Ray gives way to all other tests
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as directory:  # a short path
         process = subprocess.Popen(
             [sys.executable, "-c", NODES, str(num_nodes), str(num_cpus), directory],
