@@ -80,8 +80,29 @@ def test_fine_tuning_changes_the_whole_and_keeps_files_of_its_own(make):
     history = train(run, show_progress=False)
     assert [row["epoch"] for row in history] == [0, 1, 2]
     states = [checkpoint.load(run.at(stage).checkpoint_path).classifier for stage in (frozen.STAGE, FINE_TUNED)]
-    assert not torch.equal(*(state["backbone.body.conv_stem.weight"] for state in states))
+    assert not torch.equal(*(state["backbone.body.conv_head.weight"] for state in states))
     assert is_trained(run) and stages_of(run).epochs == 2
+
+
+def test_fine_tuning_at_no_rate_changes_nothing(make):
+    """Batch norm alone, by the statistics of a few small batches of crops, made answers wrong that had been right."""
+    run = make(epochs=1, learning_rate=1e-30)
+    train(run, show_progress=False)
+    before = checkpoint.load(run.at(frozen.STAGE).checkpoint_path).classifier
+    fine_tuned = run.at(FINE_TUNED)
+    trained, averaged = checkpoint.load(fine_tuned.checkpoint_path).classifier, checkpoint.load_classifier(fine_tuned)
+    for state in (trained, averaged.state_dict()):
+        torch.testing.assert_close(dict(state), before, rtol=0, atol=1e-12)
+
+
+def test_fine_tuning_leaves_the_first_layers_as_they_came(make, weights):
+    run = make(epochs=1, fixed_stride=8)
+    train(run, show_progress=False)
+    state, pretrained = checkpoint.load(run.at(FINE_TUNED).checkpoint_path).classifier, torch.load(weights)
+    is_kept = {name: torch.equal(state[f"backbone.body.{name}.weight"], pretrained[f"{name}.weight"]) for name in (
+        "conv_stem", "bn1", "blocks.0.0.conv", "conv_head"
+    )}  # fmt: skip
+    assert is_kept == {"conv_stem": True, "bn1": True, "blocks.0.0.conv": True, "conv_head": False}
 
 
 @pytest.mark.parametrize(
@@ -163,6 +184,8 @@ def test_stages_that_make_no_sense_are_refused():
         ({"frozen": True}, "needs pretrained_weights"),
         ({"epochs": 0}, "epochs: 0 goes with frozen only"),
         ({"minutes": 3}, "minutes: goes with frozen only"),
+        ({"keep_norms": True}, "keep_norms: a network without pretrained_weights has nothing to keep"),
+        ({"fixed_stride": 16}, "fixed_stride: a network without pretrained_weights has nothing to keep"),
     ):
         with pytest.raises(ConfigError, match=message):
             make_config(fields)
