@@ -47,7 +47,7 @@ def find_middle(network: nn.Module, image: Tensor) -> str:
 
 
 def first_layers(network: nn.Module, image: Tensor, stride: int) -> list[nn.Module]:
-    """All layers up to the last whose map has more than 1/stride of the places of an image's side: edges and textures."""
+    """All layers up to the last whose map is finer than 1/stride of the image's sides: those of edges and textures."""
     finest = (min(image.shape[2:]) // stride) ** 2
     seen = _watch(network, image)
     num_first = max((number for number, one in enumerate(seen, start=1) if one.num_places > finest), default=0)
