@@ -74,8 +74,8 @@ class RunConfig(BaseModel):
     keep_norms: bool = False
     """Whether batch norm keeps its pretrained statistics in training, and takes none from small batches of crops."""
     fixed_stride: int | None = Field(None, ge=2)
-    """Leave the first pretrained layers as they are, those with maps finer than 1/fixed_stride of the image's sides: edges
-    and textures are the same everywhere, and take most of the time."""
+    """Leave the first pretrained layers as they are, those with maps finer than 1/fixed_stride of the image's sides:
+    edges and textures are the same everywhere, and take most of the time."""
     minutes: float | None = Field(None, gt=0)
     """About how long a run that begins frozen may train: as many of the epochs as this machine has time for."""
 
