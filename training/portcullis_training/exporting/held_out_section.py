@@ -7,7 +7,8 @@ from portcullis_training.measuring.held_out import PartFigures, are_siblings
 
 ADVICE = (
     " **Clearly more calibration than test images are answered rightly**: they are probably siblings of training "
-    "images, and the gate will turn more away than it promises. Calibrate on images as they come in use (`portcullis calibrate`)."
+    "images, and the gate will turn more away than it promises. Calibrate on images as they come in use (`portcullis "
+    "calibrate`)."
 )
 
 
