@@ -23,6 +23,7 @@ import psycopg
 
 from bench.fault_figures import Figures
 from bench.followers import MODEL, STATE, Share, follow, noted, write_template
+from bench.usage import private_megabytes, processor_seconds
 from portcullis.store.postgresql import Postgres
 from portcullis.store.schema import migrate
 from portcullis.store.state import DesiredState, StateStore
@@ -32,10 +33,12 @@ from tests.postgres import AS_UNPRIVILEGED, Cluster
 
 RESULTS = Path(__file__).parent / "results" / "many.json"
 PATIENCE_SECONDS = 300.0
+IN_MEMORY = "/dev/shm"
+"""An instance has a disk of its own; a thousand that sync to one here would measure that disk."""
 POOL_SIZE = 20
 POOLER = """
 [databases]
-* = host=127.0.0.1 port={port}
+* = host=127.0.0.1 port={port} user=portcullis
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {pooler_port}
@@ -57,6 +60,7 @@ class Many:
         cores = 2 * (os.cpu_count() or 1)
         self._shares = [Share(directory, pooled_url or url, tuple(names[part::cores])) for part in range(cores)]
         self._store = StateStore(Postgres(url))
+        self._asking: psycopg.Connection | None = None
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -76,27 +80,26 @@ class Many:
 
     def num_heard(self, since: float) -> int:
         """Instances whose word is younger than a moment of the database's clock."""
-        rows = self.ask("SELECT count(*) FROM instances WHERE beat > %s", since)
-        return rows[0][0]
+        [[count]] = self.ask("SELECT count(*) FROM instances WHERE beat > %s", since)
+        return count
 
     def num_behind(self, revision: int) -> int:
-        rows = self.ask("SELECT count(*) FROM instances WHERE revision < %s", revision)
-        return rows[0][0]
+        [[count]] = self.ask("SELECT count(*) FROM instances WHERE revision < %s", revision)
+        return count
 
     def ask(self, statement: str, *values: object) -> list[tuple]:
-        with psycopg.connect(self._url) as connection:
-            return connection.execute(statement, values or None).fetchall()
+        """Over one connection for as long as it lasts: to make one costs the server as much as many questions."""
+        if self._asking is None or self._asking.closed:
+            self._asking = psycopg.connect(self._url, autocommit=True)
+        return self._asking.execute(statement, values or None).fetchall()
 
     def steady(self, seconds: float) -> Figures:
         """What the database does while nothing changes."""
-        before, started, client = self._counters(), time.monotonic(), _processor_seconds(self.pids)
-        server = _processor_seconds(self._backends())
+        before, started, (server, own) = self._counters(), time.monotonic(), self._spent()
         time.sleep(seconds)
-        passed = time.monotonic() - started
-        after = self._counters()
+        passed, after, (server_then, own_then) = time.monotonic() - started, self._counters(), self._spent()
         [[connections]] = self.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'portcullis'")
-        backends = self._backends()
-        used = _processor_seconds(backends) - server
+        backends, used = self._backends(), server_then - server
         return {
             "connections": connections,
             "transactions a second": round((after[0] - before[0]) / passed),
@@ -104,19 +107,20 @@ class Many:
             "words (beats) a second": round(self.num_heard(time.time() - 1)),
             "cores that PostgreSQL uses": round(used / passed, 2),
             "ms of PostgreSQL's processor an instance a second": round(1000 * used / passed / self._num, 2),
-            "cores that the instances use here": round((_processor_seconds(self.pids) - client) / passed, 2),
-            "MB that a connection costs PostgreSQL": round(_private_megabytes(backends) / max(1, len(backends)), 1),
+            "cores that the instances use here": round((own_then - own) / passed, 2),
+            "MB that a connection costs PostgreSQL": round(private_megabytes(backends) / max(1, len(backends)), 1),
         }
 
     def changes(self, number: int) -> Figures:
         """A gate is changed; when every instance has it, by the clock of one machine."""
         delays: list[float] = []
-        answered = []
+        answered, spent = [], []
         for turn in range(number):
-            started = time.time()
+            started, before = time.time(), self._spent()
             _, after = self._store.change(_gate(f"accept{90 + turn % 9}"), "bench", "gate", model=MODEL)
             eventually(lambda r=after.revision: self.num_behind(r) == 0, PATIENCE_SECONDS)
             answered.append(time.time() - started)
+            spent.append([after - before for before, after in zip(before, self._spent(), strict=True)])
             found = [noted(share.file(name), after.revision) for share in self._shares for name in share.names]
             delays += [at - started for at in found if at is not None]
             time.sleep(1)
@@ -127,11 +131,14 @@ class Many:
             "99 %": round(sorted(delays)[int(0.99 * len(delays))], 3),
             "at most": round(max(delays), 3),
             "seconds until the database knows that all have, median": round(statistics.median(answered), 2),
+            "seconds of PostgreSQL's processor meanwhile": round(statistics.median(server for server, _ in spent), 2),
+            "seconds of the instances' processor meanwhile": round(statistics.median(own for _, own in spent), 2),
         }
 
     def restart(self, seconds: float) -> Figures:
         """The database is stopped for a while; who comes back when."""
         self._cluster.stop()
+        self._asking = None
         time.sleep(seconds)
         seen = self._cluster.log().count("\n")
         self._cluster.start()
@@ -156,6 +163,10 @@ class Many:
         [row] = self.ask(statement)
         return row[0], row[1]
 
+    def _spent(self) -> tuple[float, float]:
+        """Seconds of processor so far: the server's, and the instances'."""
+        return processor_seconds(self._backends()), processor_seconds(self.pids)
+
     def _backends(self) -> list[int]:
         """The server's processes, itself among them."""
         pid = self._cluster.pid
@@ -171,24 +182,6 @@ def _gate(chosen: str):
 
 def _after(text: str, num_lines: int) -> str:
     return "\n".join(text.splitlines()[num_lines:])
-
-
-def _processor_seconds(pids: list[int]) -> float:
-    """User and system time, of children that have ended too."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            total += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
-    return total / os.sysconf("SC_CLK_TCK")
-
-
-def _private_megabytes(pids: list[int]) -> float:
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            found = re.findall(r"^Private_\w+:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
-            total += sum(map(int, found))
-    return total / 1000
 
 
 @contextlib.contextmanager
@@ -213,7 +206,7 @@ def run(num_instances: int, is_pooled: bool, seconds: float, num_changes: int) -
     options = {"max_connections": str(num_instances + 100), "log_connections": "on", "log_line_prefix": "%m "}
     with (
         contextlib.ExitStack() as stack,
-        tempfile.TemporaryDirectory() as scratch,
+        tempfile.TemporaryDirectory(dir=IN_MEMORY) as scratch,
         postgres.cluster(**options) as cluster,
     ):
         directory = Path(scratch)

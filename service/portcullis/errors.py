@@ -240,3 +240,7 @@ class ProviderUnavailable(EngineError):
 
 class SettingsError(PortcullisError):
     """A setting is unknown or has a value it cannot take; start-up stops."""
+
+
+class DirectoryTaken(SettingsError):
+    """Another instance runs on the runtime directory."""

@@ -6,7 +6,7 @@ docs/operations.md holds a table that is generated from this class.
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -29,8 +29,16 @@ def _auto(value: object) -> object:
     return 0 if value == "auto" else value
 
 
+def _named(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+    for key in keys:
+        name, _, secret = key.get_secret_value().partition(":")
+        if not name or len(secret) < 8:
+            raise ValueError("a key is written name:secret, with a secret of at least 8 characters")
+    return keys
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Secrets = Annotated[tuple[SecretStr, ...], BeforeValidator(_split)]
+Keys = Annotated[tuple[SecretStr, ...], BeforeValidator(_split), AfterValidator(_named)]
 AutoCount = Annotated[int, BeforeValidator(_auto), Field(ge=0)]
 
 
@@ -146,11 +154,11 @@ class Settings(BaseSettings):
     """Time that an idle connection is kept."""
 
     # -- access ------------------------------------------------------------------------------------------------------
-    predict_keys: Secrets = ()
+    predict_keys: Keys = ()
     """Keys that may predict, as name:secret, comma-separated; none: everybody may."""
     predict_keys_file: Path | None = None
     """File with one name:secret a line, added to predict_keys."""
-    admin_keys: Secrets = ()
+    admin_keys: Keys = ()
     """Keys that may change the running service, as name:secret; none: the admin routes are off."""
     admin_keys_file: Path | None = None
     """File with one name:secret a line, added to admin_keys."""
@@ -172,8 +180,8 @@ class Settings(BaseSettings):
     """Whether rejected images and a sample of accepted ones are kept for a person to look at."""
     review_accept_sample: float = Field(0.01, ge=0, le=1)
     """Share of accepted images that is kept too."""
-    review_directory: Path | None = None
-    """Directory for the kept images; empty: review/ in the runtime directory, or the database of a fleet."""
+    review_directory: str | None = None
+    """Directory or URL (s3://, gs://, az://) for kept images; empty: runtime directory, or the database of a fleet."""
     review_max_items: int = Field(10_000, ge=1)
     """Images kept at the most; the oldest go first, whatever their state."""
     review_max_bytes: int = Field(1024**3, ge=1)
@@ -194,14 +202,6 @@ class Settings(BaseSettings):
     """Share of requests that are traced where their caller has not decided."""
 
     @model_validator(mode="after")
-    def _keys_have_names(self) -> "Settings":
-        for secret in (*self.predict_keys, *self.admin_keys):
-            name, _, value = secret.get_secret_value().partition(":")
-            if not name or len(value) < 8:
-                raise ValueError("a key is written name:secret, with a secret of at least 8 characters")
-        return self
-
-    @model_validator(mode="after")
     def _tls_files_come_together(self) -> "Settings":
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_certificate_file and tls_key_file come together")
@@ -213,6 +213,14 @@ class Settings(BaseSettings):
         if 0 < self.max_bodies_bytes < largest:
             raise ValueError(f"max_bodies_bytes must be {largest} or more: max_batch_bytes, and twice max_body_bytes")
         return self
+
+    @field_validator("review_directory")
+    @classmethod
+    def _images_can_be_written_there(cls, place: str | None) -> str | None:
+        scheme, mark, rest = (place or "").partition("://")
+        if mark and (scheme not in ("s3", "gs", "az") or "?" in rest or "@" in rest):
+            raise ValueError("a directory, or a URL of s3://, gs:// or az:// without credentials")
+        return place
 
     @classmethod
     def settings_customise_sources(  # type: ignore[override]

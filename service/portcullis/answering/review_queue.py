@@ -10,12 +10,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from portcullis.answering.review_objects import ImageObjects
 from portcullis.bundle.gate import Verdict
+from portcullis.bundle.sources.opening import is_url
 from portcullis.settings import Settings
 from portcullis.store.database import Database
-from portcullis.store.review_images import ImageFiles, ImageRows
+from portcullis.store.review_images import ImageFiles, ImageRows, Images
 from portcullis.store.review_items import Bounds, ReviewStore
 from portcullis.telemetry.instruments import Metrics
 
@@ -170,7 +173,15 @@ def review_of(settings: Settings, database: Database, metrics: Metrics) -> NoRev
     if not settings.review_enabled:
         return NoReview()
     bounds = Bounds(settings.review_max_items, settings.review_max_bytes, settings.review_max_age_seconds)
-    is_shared = settings.database is not None and settings.review_directory is None
-    directory = settings.review_directory or settings.runtime_directory / REVIEW_DIRECTORY
-    store = ReviewStore(database, ImageRows() if is_shared else ImageFiles(directory / IMAGES_DIRECTORY), bounds)
+    store = ReviewStore(database, _images_of(settings), bounds)
     return ReviewQueue(store, settings.review_accept_sample, settings.review_max_bytes, metrics)
+
+
+def _images_of(settings: Settings) -> Images:
+    place = settings.review_directory
+    if place is not None and is_url(place):
+        return ImageObjects(place)
+    if place is None and settings.database is not None:
+        return ImageRows()
+    directory = settings.runtime_directory / REVIEW_DIRECTORY if place is None else Path(place)
+    return ImageFiles(directory / IMAGES_DIRECTORY)

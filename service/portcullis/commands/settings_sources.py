@@ -79,10 +79,13 @@ def _refuse_unknown(names: Iterable[str], source: str) -> None:
 
 
 def _problem(problem: Any, origin: Mapping[str, str]) -> str:
-    name = str(problem["loc"][0]) if problem["loc"] else "settings"
+    wrong = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:
+        return f"settings that do not go together: {wrong}"
+    name = str(problem["loc"][0])
     source = origin.get(name, "default")
-    got = "" if "key" in name or not problem["loc"] else f", got {problem['input']!r}"
-    return f"setting {_spelled(name, source)} ({source}): {problem['msg'].removeprefix('Value error, ')}{got}"
+    got = "" if "key" in name else f", got {problem['input']!r}"
+    return f"setting {_spelled(name, source)} ({source}): {wrong}{got}"
 
 
 def _spelled(name: str, source: str) -> str:

@@ -42,12 +42,13 @@ class Registry:
         shadowing: Shadowing,
         metrics: Metrics,
         confirm: Callable[[Followed], None] = lambda followed: None,
+        place: Callable[[], object] = lambda: None,
         default_model: str | None = None,
     ) -> None:
         self.options, self._build, self._metrics = options, build, metrics
         self._shadowing, self._default_model = shadowing, default_model
         self._opening = Opening(source, open_engine, self._settle)
-        self._report = Report(confirm)
+        self._report = Report(confirm, place)
         self._retiring: set[asyncio.Task[None]] = set()
         self._wanted: DesiredState | None = None
         self.served: dict[str, Served] = {}

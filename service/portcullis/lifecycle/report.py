@@ -8,12 +8,12 @@ from portcullis.store.followers import Followed
 
 
 class Report:
-    """Passes on what is said to `confirm`, which writes it."""
+    """Passes on what is said to `confirm`, which writes it to a `place`; in another place it is written again."""
 
-    def __init__(self, confirm: Callable[[Followed], None]) -> None:
-        self._confirm = confirm
+    def __init__(self, confirm: Callable[[Followed], None], place: Callable[[], object] = lambda: None) -> None:
+        self._confirm, self._place = confirm, place
         self._latest: Followed | None = None
-        self._written: Followed | None = None
+        self._written: tuple[Followed, object] | None = None
         self._writing: asyncio.Task[None] | None = None
 
     def say(self, followed: Followed) -> None:
@@ -22,8 +22,8 @@ class Report:
         self.repeat_if_lost()
 
     def repeat_if_lost(self) -> None:
-        """Write what is not written yet; on a full disk that takes more than one attempt."""
-        if self._latest != self._written and (self._writing is None or self._writing.done()):
+        """Write what is not written yet, or was in a file that is gone; a full disk takes more than one attempt."""
+        if self._is_lost() and (self._writing is None or self._writing.done()):
             self._writing = asyncio.create_task(self._write())
 
     async def wait(self) -> None:
@@ -31,11 +31,14 @@ class Report:
         if self._writing is not None:
             await self._writing
 
+    def _is_lost(self) -> bool:
+        return self._latest is not None and (self._latest, self._place()) != self._written
+
     async def _write(self) -> None:
-        while self._latest is not None and self._latest != self._written:
-            latest = self._latest
+        while self._latest is not None and self._is_lost():
+            latest, place = self._latest, self._place()
             try:
                 await asyncio.to_thread(self._confirm, latest)
             except (DatabaseAway, StateNotWritten):
                 return
-            self._written = latest
+            self._written = latest, place

@@ -23,8 +23,9 @@ REVISION_LEAP = 1000
 class Keeper:
     """A thread of the supervisor, which remembers the state as long as it lives."""
 
-    def __init__(self, database: Sqlite, state: DesiredState) -> None:
-        self._database, self._state = database, state
+    def __init__(self, database: Sqlite, state: DesiredState, is_copy: bool = False) -> None:
+        """`is_copy`: what counts is in the fleet's database, and the link copies it from there."""
+        self._database, self._state, self._is_copy = database, state, is_copy
         self._store, self._followers = StateStore(database), Followers(database, "")
         self._workers: dict[int, Followed] = {}
         self._complaint: str | None = None
@@ -66,9 +67,13 @@ class Keeper:
             self._workers = read_workers(session)
 
     def _mend(self, error: DatabaseDamaged) -> None:
-        """With a revision that no worker has seen: every one takes it up, and says so in the new file."""
+        """With a revision that no worker has seen: every one takes it up, and says so in the new file.
+
+        A copy keeps its revision: a worker that has come further stays there, and the link brings the rest.
+        """
         make_anew(self._database, error)
         for slot, followed in self._workers.items():  # before the state: who changes that waits for them
             self._followers.confirm(slot, followed)
-        self._state = self._state.model_copy(update={"revision": self._state.revision + REVISION_LEAP})
+        if not self._is_copy:
+            self._state = self._state.model_copy(update={"revision": self._state.revision + REVISION_LEAP})
         self._store.write(self._state)

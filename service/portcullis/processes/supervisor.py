@@ -1,51 +1,29 @@
 """Workers and engine processes: starts them, replaces those that die, passes signals on. Holds sockets, no request."""
 
-import fcntl
 import logging
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from portcullis.bundle import devices
-from portcullis.bundle.files import laid_out
-from portcullis.bundle.sources.opening import is_url
-from portcullis.drift.fleet import FleetEvidence
-from portcullis.drift.watcher import DriftWatch
-from portcullis.errors import DatabaseAway, PortcullisError, ServiceError, SettingsError
+from portcullis.errors import PortcullisError, ServiceError
 from portcullis.http.tls import certificate_of
-from portcullis.lifecycle.document import DocumentFollower
-from portcullis.lifecycle.first_state import begin
-from portcullis.processes.assignment import (
-    METRICS_DIRECTORY,
-    MODELS_DIRECTORY,
-    RINGS_DIRECTORY,
-    SHADOW_DIRECTORY,
-)
-from portcullis.processes.beside import Beside
-from portcullis.processes.bundles import noting, source_for
-from portcullis.processes.keeping import Keeper
+from portcullis.processes.assignment import METRICS_DIRECTORY
+from portcullis.processes.instance import Instance
 from portcullis.processes.layout import Layout
+from portcullis.processes.listening import address_of, bind
 from portcullis.processes.placement import Placement, place
 from portcullis.processes.slot import Slot
-from portcullis.processes.stores import name_of, open_local, stores_of
 from portcullis.settings import Settings
-from portcullis.store.fleet_link import FleetLink
-from portcullis.store.followers import Followers
-from portcullis.store.postgresql import Postgres
-from portcullis.store.state import DesiredState, StateStore
 from portcullis.telemetry.files import forget_gauges
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 2048
 TICK_SECONDS = 0.5
 MANY_SHORT_LIVES = 3
 GRIEFS = {"failed": "cannot start", "broken": "cannot go on"}
@@ -57,108 +35,40 @@ class Supervisor:
     def __init__(self, options: Settings, on_ready: Callable[[str], None] = lambda address: None) -> None:
         self._options = options
         self._on_ready = on_ready
-        self._directory = options.runtime_directory
         self._selector = selectors.DefaultSelector()
         self._is_stopping = False
         self._was_ready = False
-        self._beside = Beside()
-        self._evidence: FleetEvidence | None = None
 
     def run(self) -> int:
         """Serve; 0 after a clean stop."""
         certificate_of(self._options.tls_certificate_file, self._options.tls_key_file)  # refuses what is no pair
-        with self._own_directory():
-            state = self._prepare_directory()
+        self._instance = instance = Instance(self._options)
+        try:
+            instance.prepare()
+            self._options = instance.settings
             listener = bind(self._options.host, self._options.port)
-            self._placement = self._place(state)
+            self._placement = self._place()
             self._layout = Layout(self._options, self._placement, devices.num_cores(), listener)
             self._slots = [
                 Slot(number, role, self._placement, self._selector) for number, role in enumerate(self._layout.roles)
             ]
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_signal)
-            self._start_beside(state)
+            instance.start()
             try:
                 self._watch(listener)
             finally:
                 listener.close()  # each worker closes its own when it has taken those who wait
                 self._stop()
-                self._beside.stop()
+                instance.stop()
+        finally:
+            instance.close()
         return 0
 
-    # -- before the workers ------------------------------------------------------------------------------------------
-
-    def _own_directory(self) -> IO[str]:
-        """One supervisor a runtime directory; the kernel frees the lock of one that dies."""
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            lock = (self._directory / "supervisor.lock").open("w")
-        except OSError as error:
-            raise SettingsError(f"cannot use the runtime directory {self._directory}: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise SettingsError(f"another Portcullis runs on the runtime directory {self._directory}") from None
-        return lock
-
-    def _prepare_directory(self) -> DesiredState:
-        shutil.rmtree(self._directory / METRICS_DIRECTORY, ignore_errors=True)
-        for name in (METRICS_DIRECTORY, RINGS_DIRECTORY, SHADOW_DIRECTORY):
-            (self._directory / name).mkdir(exist_ok=True)
-        models = self._options.models
-        if not is_url(models):
-            models = str(laid_out(Path(models), self._directory / MODELS_DIRECTORY))
-        self._options = self._options.model_copy(update={"models": models, "instance": name_of(self._options)})
-        return self._open_stores()
-
-    def _open_stores(self) -> DesiredState:
-        self._stores = stores_of(self._options)
-        open_local(self._stores.local)
-        self._followers = Followers(self._stores.local, self._options.instance or "")
-        self._followers.forget()
-        local, fleet = self._stores.local, self._stores.fleet
-        self._source = source_for(self._options, StateStore(local), noting(local))
-        if fleet is not None:
-            self._beside.add("link", self._reach(fleet).run)
-        if self._options.state is not None:
-            document = DocumentFollower(local, self._options, self._source)
-            self._beside.add("document", document.run)
-            return document.begin()
-        return begin(StateStore(local), StateStore(fleet) if fleet else None, self._options, self._source)
-
-    def _reach(self, fleet: Postgres) -> FleetLink:
-        """Make the tables of a fleet; where its database is away, say so and go on."""
-        options, instance = self._options, self._options.instance or ""
-        self._evidence = FleetEvidence(instance, fleet.clock, options.drift_alarm_images)
-        link = FleetLink(self._stores.local, fleet, instance, options.state is None, self._evidence.visit)
-        try:
-            link.prepare()
-        except DatabaseAway as error:
-            link.tell(is_connected=False, cause=error)
-        return link
-
-    def _place(self, state: DesiredState) -> Placement:
+    def _place(self) -> Placement:
         """Find out what this machine runs on; a signal meanwhile ends the trials and us."""
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-        keys = [(name, version) for name, model in state.models.items() for version in model.versions]
-        return place(self._options, [self._source.load(*key).path for key in keys])
-
-    def _start_beside(self, state: DesiredState) -> None:
-        self._beside.add("keeper", Keeper(self._stores.local, state).run)
-        self._beside.add("drift", self._drift().run)
-        self._beside.start()
-
-    def _drift(self) -> DriftWatch:
-        options = self._options
-        return DriftWatch(
-            self._source,
-            self._stores.local,
-            self._directory / RINGS_DIRECTORY,
-            options.drift_window,
-            options.drift_alarm_images,
-            self._evidence,
-        )
+        return place(self._options, self._instance.bundles())
 
     # -- while they run ----------------------------------------------------------------------------------------------
 
@@ -218,8 +128,8 @@ class Supervisor:
         if count >= MANY_SHORT_LIVES:
             logger.critical("%s has failed %d times in a row; its last words: %s", name, count, slot.last_words)
         try:
-            self._followers.forget(slot.number)
-            forget_gauges(self._directory / METRICS_DIRECTORY, slot.number)
+            self._instance.forget_worker(slot.number)
+            forget_gauges(self._options.runtime_directory / METRICS_DIRECTORY, slot.number)
         except (OSError, ServiceError) as error:  # its successor overwrites both
             logger.error("cannot tidy up after %s: %s", name, error)
 
@@ -247,23 +157,3 @@ class Supervisor:
                 process.kill()
                 process.wait()
             slot.bury(end)
-
-
-def address_of(listener: socket.socket, is_secure: bool) -> str:
-    """Where the service is found, as a client writes it."""
-    host, port = listener.getsockname()[:2]
-    return f"{'https' if is_secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """The socket that all workers share."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}") from None
-    listener.listen(BACKLOG)
-    return listener

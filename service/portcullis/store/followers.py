@@ -10,9 +10,11 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from portcullis.store.database import Database, Line, Session, put
-from portcullis.store.state import READ_STATE, DesiredState, parse
+from portcullis.store.state import RAISE, READ_STATE, DesiredState, parse
 
 LIVING_SECONDS = 15.0
+RECENT_LINES = 100
+"""Of the audit log, in which somebody may have raised the revision while an admin waits."""
 FORGOTTEN_SECONDS = 3600.0
 
 
@@ -64,13 +66,30 @@ class Look:
     def behind(self, revision: int, name: str | None = None, only_gate: bool = False) -> Behind:
         """The living workers that have not followed so far, for one name or all, and why."""
         with self._line.reading() as session:
-            known = _own(session, self._instance) if self._instance is not None else self._all(session, revision)
+            if self._instance is not None:
+                known = {self._instance: read_workers(session)}
+            else:
+                revision = max(revision, self._raised(session))
+                known = self._all(session, revision)
         lacks = {
             Place(instance, slot): followed.lack(revision, name, only_gate)
             for instance, workers in known.items()
             for slot, followed in workers.items()
         }
         return {place: lack for place, lack in lacks.items() if lack is not None}
+
+    def _raised(self, session: Session) -> int:
+        """Where the database went back: what its revision was raised to, or will be for those who are further. Until
+        they have that, their own is of changes that the database has forgotten, and says nothing of ours."""
+        [row] = session.run(
+            "SELECT MAX(revision) AS revision FROM (SELECT revision FROM audit WHERE action = :action"
+            " AND number > (SELECT MAX(number) FROM audit) - :recent UNION ALL SELECT revision + 1 FROM instances"
+            f" WHERE beat > {self._clock} - :living AND revision > (SELECT revision FROM state)) AS raised",
+            action=RAISE,
+            recent=RECENT_LINES,
+            living=LIVING_SECONDS,
+        )
+        return int(row["revision"] or 0)
 
     def _all(self, session: Session, revision: int) -> dict[str, dict[int, Followed]]:
         """Of a large fleet only those who lack something are read."""
@@ -81,10 +100,6 @@ class Look:
             revision=revision,
         )
         return {row["id"]: _WORKERS.validate_json(row["workers"]) for row in rows}
-
-
-def _own(session: Session, instance: str) -> dict[str, dict[int, Followed]]:
-    return {instance: read_workers(session)}
 
 
 def read_workers(session: Session) -> dict[int, Followed]:

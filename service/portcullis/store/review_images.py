@@ -1,4 +1,7 @@
-"""Where the bytes of a kept image lie: in files beside a database of one machine, or in the database of a fleet."""
+"""Where the bytes of a kept image lie: in files beside a database of one machine, or in the database of a fleet.
+
+In an object store: answering/review_objects.py.
+"""
 
 import contextlib
 import time
@@ -73,12 +76,12 @@ class ImageRows(Images):
     """The database itself: image and item come and go in one transaction."""
 
     def write(self, session: Session, name: str, payload: bytes) -> None:
-        session.run("INSERT INTO review_images (id, content) VALUES (:id, :content)", id=_id(name), content=payload)
+        session.run("INSERT INTO review_images (id, content) VALUES (:id, :content)", id=id_of(name), content=payload)
 
     def read(self, session: Session, name: str) -> bytes:
-        rows = session.run("SELECT content FROM review_images WHERE id = :id", id=_id(name))
+        rows = session.run("SELECT content FROM review_images WHERE id = :id", id=id_of(name))
         if not rows:
-            raise UnknownReviewItem(f"item {_id(name)} has just been removed")
+            raise UnknownReviewItem(f"item {id_of(name)} has just been removed")
         return bytes(rows[0]["content"])
 
     def prepare(self) -> None:
@@ -91,5 +94,6 @@ class ImageRows(Images):
         """A crash leaves nothing."""
 
 
-def _id(name: str) -> str:
+def id_of(name: str) -> str:
+    """The item that an image is of."""
     return name.partition(".")[0]

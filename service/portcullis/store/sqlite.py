@@ -38,6 +38,13 @@ class Sqlite(Database):
             if found != ["ok"]:
                 raise DatabaseDamaged(f"the database is damaged: {found[0] if found else 'it does not answer'}")
 
+    def identity(self) -> int | None:
+        """Another file of this name is another number; none while there is no file."""
+        try:
+            return self.file.stat().st_ino
+        except OSError:
+            return None
+
     def set_aside(self) -> Path:
         """Move a damaged file out of the way, with all that belongs to it."""
         target = self.file.with_name(f"{self.file.name}{DAMAGED}{time.time_ns()}")

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 CONTESTED = ("default", "is_pinned", "gate", "shadow")
 """Of what should be served under a name, what has one value; versions are loaded and unloaded one by one."""
+RAISE = "raise"
+"""In the audit log, what a link does where the database went back."""
 Edit = Callable[["DesiredState"], "DesiredState"]
 
 
@@ -141,7 +143,7 @@ class StateStore:
             if found is not None and found.revision > revision:  # another link was first
                 return
             after = (found or fallback).model_copy(update={"revision": revision + 1})
-            _record(session, after.revision, "(link)", "raise", {"from": found.revision if found else None})
+            _record(session, after.revision, "(link)", RAISE, {"from": found.revision if found else None})
             _put(session, after)
 
     def record(self, key_name: str, action: str, **details: Any) -> None:

@@ -15,7 +15,7 @@ from portcullis.store.state import StateStore
 from tests import sabotage
 from tests.hammer import Hammer, eventually
 from tests.running import ADMIN_KEY
-from tests.sabotage import ADMIN, SHARPNESS, metric, put_default
+from tests.sabotage import ADMIN, SHARPNESS, damage_database, metric, put_default, store_of
 from tests.service.pictures import RED, STRANGE
 
 pytestmark = pytest.mark.slow
@@ -228,6 +228,18 @@ def test_a_database_that_went_back_is_followed(fleet, url):
     store.write(backup)
     eventually(lambda: {gate_of(service) for service in fleet} == {"accept90"})
     eventually(lambda: put_gate(first, "accept95").status_code == 200)
+
+
+def test_a_damaged_copy_is_made_anew_and_costs_the_fleet_nothing(fleet, url):
+    first, second = fleet
+    eventually(lambda: put_gate(first, "accept90").status_code == 200)
+    before = StateStore(Postgres(url)).read()
+    damage_database(first.runtime, "overwritten")
+    eventually(lambda: metric(first, "database_damaged_files") == 1)
+    eventually(lambda: store_of(first.runtime).at_hand() == before)  # no revision that the fleet does not have
+    assert (gate_of(first), StateStore(Postgres(url)).read()) == ("accept90", before)
+    eventually(lambda: put_gate(second, "accept95").status_code == 200)
+    assert gate_of(first) == "accept95"
 
 
 def test_a_clean_stop_leaves_the_fleet(directory, url, fleet, tmp_path):

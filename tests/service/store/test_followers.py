@@ -4,8 +4,10 @@ import pytest
 
 from portcullis.store.database import Database
 from portcullis.store.followers import Followed, Followers, Place, beat, leave
+from portcullis.store.state import DesiredState, ServedModel, StateStore
 
 HERE = "here"
+STATE = DesiredState(configured_gate="accept95", models={"tiny": ServedModel(default=1, gate="accept95")})
 
 
 @pytest.fixture
@@ -62,6 +64,23 @@ def test_in_a_fleet_every_living_instance_is_waited_for_and_named(database, loca
     assert followers.behind(3, "other") == {}
     say(database, "b", 4, 4)
     assert set(followers.behind(4)) == {("a", 0), ("a", 1)}
+
+
+def test_after_a_database_went_back_nobody_has_followed_until_it_was_raised_above_them(database, local):
+    """Their numbers are of changes that it has forgotten: that they are large says nothing."""
+    store, followers = StateStore(database), Followers(local, HERE, fleet=database)
+    store.write(STATE.model_copy(update={"revision": 4}))
+    say(database, "a", 7, 7)
+    say(database, "b", 4)
+    _, after = store.change(lambda state: state.without_model("tiny"), "tester", "unload", model="tiny")
+    assert {place.instance for place in followers.behind(after.revision)} == {"a", "b"}
+    store.raise_above(7, STATE)
+    say(database, "b", after.revision)
+    assert {place.instance for place in followers.behind(after.revision)} == {"a", "b"}
+    say(database, "a", 8, 8)
+    assert {place.instance for place in followers.behind(after.revision)} == {"b"}
+    say(database, "b", 8)
+    assert followers.behind(after.revision) == {}
 
 
 def test_an_instance_that_left_or_has_not_been_heard_for_long_is_not_waited_for(database, local):

@@ -6,6 +6,7 @@ usual means.
 import contextlib
 import io
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ EXTRAS = {
     "hf": "hub",
 }
 """By scheme, the extra that brings what fsspec needs for it."""
+_TIME_FIELDS = ("LastModified", "last_modified", "mtime", "updated", "created")
 _STAMP_FIELDS = (
     *("ETag", "etag", "md5Hash", "blob_id"),
     *("Last-Modified", "LastModified", "last_modified", "mtime", "created", "size"),
@@ -54,7 +56,7 @@ class Tree:
         scheme = url.partition(":")[0]
         self._is_web, self._is_hub = scheme in ("http", "https"), scheme == "hf"
         self._opening = {"block_size": 0} if self._is_web or self._is_hub else {}  # one stream, no ranges
-        self._files, self._root = _open_tree(self.url, scheme)
+        self._files, self._root = open_tree(self.url)
         self._read_before: dict[str, tuple[str, bytes]] = {}
 
     def look(self) -> Listing:
@@ -141,7 +143,15 @@ def _stamp(info: Info) -> str:
     return ".".join(str(info[field]).strip('"') for field in _STAMP_FIELDS if info.get(field) is not None)
 
 
-def _open_tree(url: str, scheme: str) -> tuple[Any, str]:
+def age_seconds(info: Info, now: float) -> float:
+    """How long ago a file was written, where its store says so; otherwise none at all."""
+    written = next((info[field] for field in _TIME_FIELDS if isinstance(info.get(field), datetime)), None)
+    return 0.0 if written is None else now - written.timestamp()
+
+
+def open_tree(url: str) -> tuple[Any, str]:
+    """What reads and writes below a URL, and the path of the URL in it."""
+    scheme = url.partition(":")[0]
     try:
         import fsspec
 
@@ -149,7 +159,7 @@ def _open_tree(url: str, scheme: str) -> tuple[Any, str]:
     except ImportError as error:
         extra = EXTRAS.get(scheme, "s3")
         raise SettingsError(
-            f"bundles at {scheme}:// need more packages; install portcullis with the extra {extra} "
+            f"files at {scheme}:// need more packages; install portcullis with the extra {extra} "
             f"({str(error).splitlines()[0]})"
         ) from None
     return files, root.rstrip("/")
