@@ -1,6 +1,7 @@
 """Servers under test, each started in processes of its own and stopped again."""
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -10,12 +11,18 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def portcullis(models: Path, *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def portcullis(
+    models: Path, *flags: str, name: str = "serve", environment: dict[str, str] | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Our own service with everything on; yields its address and its supervisor."""
     with tempfile.TemporaryDirectory() as runtime, tempfile.TemporaryFile("w") as log:
-        command = [sys.executable, "-m", "portcullis", "serve", "--models", str(models), "--port", "0"]
+        command = [sys.executable, "-m", "portcullis", name, "--models", str(models), "--port", "0"]
         process = subprocess.Popen(
-            [*command, "--runtime-directory", runtime, *flags], stdout=subprocess.PIPE, stderr=log, text=True
+            [*command, "--runtime-directory", runtime, *flags],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, **(environment or {})},
         )
         try:
             assert process.stdout is not None
@@ -27,7 +34,7 @@ def portcullis(models: Path, *flags: str) -> Iterator[tuple[str, subprocess.Pope
                 raise RuntimeError("the service did not start")
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
             if process.stdout is not None:
                 process.stdout.close()
 

@@ -1,9 +1,10 @@
 """Puts the tables of bench/results/drift*.json into docs/drift.md, so that no figure there is typed by hand."""
 
 import json
-import re
 from pathlib import Path
 from typing import NamedTuple
+
+from bench.marked import with_table
 
 RESULTS = Path(__file__).parent / "results" / "drift.json"
 BLOCK_RESULTS = RESULTS.with_name("drift_blocks.json")
@@ -24,11 +25,7 @@ class Table(NamedTuple):
 def with_tables(text: str, results: str) -> str:
     """The document with every measured table in its marked place; each must have one."""
     for name, content in json.loads(results)["tables"].items():
-        marked = re.compile(rf"(<!-- {name}: measured -->\n).*?(<!-- end -->)", re.DOTALL)
-        if len(marked.findall(text)) != 1:
-            raise ValueError(f"expected one place marked for the table {name} in docs/drift.md")
-        table = Table(**content).markdown() + "\n"
-        text = marked.sub(lambda match, table=table: match[1] + table + match[2], text)
+        text = with_table(text, name, Table(**content).markdown())
     return text
 
 

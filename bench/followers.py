@@ -18,6 +18,7 @@ import psycopg
 from bench import drift_streams as streams
 from portcullis.drift.evidence import Events
 from portcullis.drift.fleet import FleetEvidence, Said
+from portcullis.drift.instances import InstanceReport
 from portcullis.drift.tally import Tally, watched
 from portcullis.processes.stores import open_local
 from portcullis.store import fleet_link
@@ -34,6 +35,21 @@ STACK_BYTES = 512 * 1024
 LOOK_SECONDS = 1.0
 """A link looks twenty times a second whether its workers have moved; here they move with the state alone."""
 IMAGES_A_SECOND = 100
+BODY = InstanceReport(
+    version=1,
+    score="fitted",
+    gate="accept95",
+    num_images=2000,
+    num_images_since_reset=123456,
+    evidence_log10=0.123456789,
+    alarm=False,
+    num_alarms_since_reset=0,
+    psi=0.00123456789,
+    reject_ratio=0.0495,
+    unsure_ratio=0.0,
+    p_value_shares=(0.0512,) * 20,
+).model_dump_json()
+"""What an instance says of itself, of the usual length."""
 FOLLOWING = """
 CREATE TABLE noted (revision INTEGER, at REAL);
 CREATE TRIGGER follow AFTER UPDATE ON state BEGIN
@@ -90,26 +106,28 @@ def follow(share: Share, stopping: Event) -> None:
 
 
 class _Counting:
-    """What the drift threads of all these instances would say each second."""
+    """What the drift threads of all these instances would say each second; counted once for all of one process, since
+    a thousand instances have a thousand machines to count on."""
 
     def __init__(self, names: Sequence[str], clock: str) -> None:
-        self._events: Events = streams.new_detector(np.arange(1000.0), 1e6).events
+        events: Events = streams.new_detector(np.arange(1000.0), 1e6).events
         self.evidence = {name: FleetEvidence(name, clock, 1e6) for name in names}
-        self._tallies = {name: Tally(self._events) for name in names}
-        self._random = np.random.default_rng(0)
+        self._tallies = {name: Tally(events) for name in names}
+        self._random, self._events = np.random.default_rng(0), events
+        self._watched, self._bounds = watched(MODEL, 1, None, events), json.dumps(events.bounds.tolist())
 
     def run(self, over: threading.Event) -> None:
         while not over.wait(1.0):
+            new = self._events.counts(self._random.random(IMAGES_A_SECOND, np.float32))
             for name, tally in self._tallies.items():
                 if tally.series in self.evidence[name].forgotten():
                     tally.begin_anew()
-                tally.take(self._random.random(IMAGES_A_SECOND, np.float32))
+                tally.counts = tally.counts + new
                 self.evidence[name].say([Said(self._told(tally), tally.is_new)])
 
     def _told(self, tally: Tally) -> Told:
-        counts, bounds = json.dumps(tally.counts.tolist()), json.dumps(tally.bounds)
-        of = watched(MODEL, 1, None, self._events)
-        return Told(tally.series, MODEL, of, bounds, tally.num_images, counts, body="{}")
+        counts = json.dumps(tally.counts.tolist())
+        return Told(tally.series, MODEL, self._watched, self._bounds, tally.num_images, counts, BODY)
 
 
 def noted(file: Path, revision: int) -> float | None:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from bench.fault_figures import Figures
-from bench.followers import MODEL, STATE, Share, follow, noted, write_template
+from bench.followers import IMAGES_A_SECOND, MODEL, STATE, Share, follow, noted, write_template
 from bench.usage import private_megabytes, processor_seconds
 from portcullis.store.postgresql import Postgres
 from portcullis.store.schema import migrate
@@ -98,13 +98,15 @@ class Many:
         before, started, (server, own) = self._counters(), time.monotonic(), self._spent()
         time.sleep(seconds)
         passed, after, (server_then, own_then) = time.monotonic() - started, self._counters(), self._spent()
+        change = [(then - now) / passed for now, then in zip(before, after, strict=True)]
         [[connections]] = self.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'portcullis'")
         backends, used = self._backends(), server_then - server
         return {
             "connections": connections,
-            "transactions a second": round((after[0] - before[0]) / passed),
-            "rows written a second": round((after[1] - before[1]) / passed),
-            "words (beats) a second": round(self.num_heard(time.time() - 1)),
+            "transactions a second": round(change[0]),
+            "rows written a second": round(change[1]),
+            "images a second that are counted": self._num * IMAGES_A_SECOND,
+            "images a second that the fleet's evidence takes in": round(change[2]),
             "cores that PostgreSQL uses": round(used / passed, 2),
             "ms of PostgreSQL's processor an instance a second": round(1000 * used / passed / self._num, 2),
             "cores that the instances use here": round((own_then - own) / passed, 2),
@@ -156,12 +158,14 @@ class Many:
             "connections in the busiest second": max(tries.values(), default=0),
         }
 
-    def _counters(self) -> tuple[int, int]:
-        statement = (
-            "SELECT xact_commit, tup_inserted + tup_updated FROM pg_stat_database WHERE datname = current_database()"
+    def _counters(self) -> tuple[int, int, int]:
+        """Transactions, rows written, images in the evidence, all since they began."""
+        [row] = self.ask(
+            "SELECT xact_commit, tup_inserted + tup_updated,"
+            " (SELECT coalesce(sum((body::json ->> 'num_images')::bigint), 0) FROM drift_evidence)::bigint"
+            " FROM pg_stat_database WHERE datname = current_database()"
         )
-        [row] = self.ask(statement)
-        return row[0], row[1]
+        return row
 
     def _spent(self) -> tuple[float, float]:
         """Seconds of processor so far: the server's, and the instances'."""

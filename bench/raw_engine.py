@@ -1,6 +1,7 @@
 """What the engine can do with nothing around it: one process a core or a device, images already in memory."""
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import time
@@ -12,11 +13,19 @@ from queue import Queue
 
 import numpy as np
 
+from portcullis.bundle.manifest import ImageSpec
 
-def images_per_second(bundle: Path, batch: int, environments: Sequence[dict[str, str]], seconds: float) -> float:
-    """Throughput of one engine for each environment, with one thread on a CPU, summed."""
+
+def images_per_second(
+    bundle: Path,
+    batch: int,
+    environments: Sequence[dict[str, str]],
+    seconds: float,
+    files: Sequence[Path] = (),
+) -> float:
+    """Throughput of an engine for each environment, with one thread on a CPU, summed; `files` are decoded first."""
     with engines(environments) as pool:
-        return sum(pool.starmap(_measure, [(bundle, batch, seconds)] * len(environments), chunksize=1))
+        return sum(pool.starmap(_measure, [(bundle, batch, seconds, files)] * len(environments), chunksize=1))
 
 
 def seconds_of_one(bundle: Path, environment: dict[str, str], seconds: float) -> float:
@@ -61,21 +70,31 @@ def _keep(barrier: Barrier, environments: "Queue[dict[str, str]]") -> None:
     os.environ.update(environments.get())
 
 
-def _measure(bundle: Path, batch: int, seconds: float) -> float:
+def _measure(bundle: Path, batch: int, seconds: float, files: Sequence[Path]) -> float:
     from portcullis.bundle.engine import start
     from portcullis.bundle.files import load_bundle
 
-    engine = start(load_bundle(bundle))
-    images = np.zeros((batch, *_shape(bundle)), np.uint8)
+    loaded = load_bundle(bundle)
+    engine = start(loaded)
+    zeros = np.zeros((batch, *_shape(bundle)), np.uint8)
+    batches = _decoded(files, batch, loaded.manifest.image) if files else itertools.repeat(zeros)
     for _ in range(20):
-        engine.run(images)
+        engine.run(zeros)
     assert _barrier is not None
     _barrier.wait()
     num_images, started = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - started) < seconds:
-        engine.run(images)
+        engine.run(next(batches))
         num_images += batch
     return num_images / elapsed
+
+
+def _decoded(files: Sequence[Path], batch: int, spec: ImageSpec) -> Iterator[np.ndarray]:
+    from portcullis.bundle.preprocess import decode
+
+    turning = itertools.cycle(files)
+    while True:
+        yield np.stack([decode(next(turning).read_bytes(), spec) for _ in range(batch)])
 
 
 def _shape(bundle: Path) -> tuple[int, int, int]:

@@ -28,7 +28,7 @@ def main() -> None:
         peer_contenders.install(peer)
     with tempfile.TemporaryDirectory() as directory:
         rounds, absent = measure(Path(directory), peers, arguments.seconds, arguments.rounds)
-    figures = {name: {n: _figures(loads) for n, loads in by_load.items()} for name, by_load in rounds.items()}
+    figures = figures_of(rounds)
     result = {"measured": datetime.now(UTC).isoformat(timespec="seconds"), "absent": absent, "figures": figures}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
@@ -48,21 +48,25 @@ def measure(
         body = directory / "body"
         body.write_bytes(picture)
         with contenders.portcullis(directory / "models") as (url, _):
-            _load_all(rounds, OURS, f"{url}/v1/predict", body, "image/png", seconds)
+            load_all(rounds, OURS, f"{url}/v1/predict", body, "image/png", seconds)
         for peer in peers:
             body.write_bytes(peer_contenders.body_of(peer, picture))
             try:
                 with peer_contenders.serving(peer, bundle / "model.onnx", body.read_bytes()) as url:
-                    _load_all(rounds, peer.name, url, body, peer.content_type, seconds)
+                    load_all(rounds, peer.name, url, body, peer.content_type, seconds)
             except RuntimeError as error:
                 absent[peer.name] = str(error)
     return rounds, absent
 
 
-def _load_all(rounds: Rounds, name: str, url: str, body: Path, content_type: str, seconds: float) -> None:
+def load_all(rounds: Rounds, name: str, url: str, body: Path, content_type: str, seconds: float) -> None:
     for connections in CPU_CONNECTIONS:
         seen = load.run(url, body, connections, seconds, content_type)
         rounds.setdefault(name, {}).setdefault(connections, []).append(seen)
+
+
+def figures_of(rounds: Rounds) -> dict[str, dict[int, dict[str, float]]]:
+    return {name: {n: _figures(loads) for n, loads in by_load.items()} for name, by_load in rounds.items()}
 
 
 def _figures(loads: list[load.Load]) -> dict[str, float]:

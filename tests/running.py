@@ -27,8 +27,9 @@ class RunningService:
         environment: dict[str, str] | None = None,
         program: Sequence[str | Path] = (sys.executable, "-m", "portcullis"),
         directory: Path | None = None,
+        name: str = "serve",
     ) -> None:
-        command = [*program, "serve", "--models", models, "--runtime-directory", runtime]
+        command = [*program, name, "--models", models, "--runtime-directory", runtime]
         usual = ["--port", "0", "--workers", "2", "--admin-keys", f"tester:{ADMIN_KEY}"]
         usual += ["--deadline-seconds", str(DEADLINE_SECONDS)]
         self.process = subprocess.Popen(

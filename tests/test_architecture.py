@@ -57,6 +57,7 @@ OWNERS = {  # library → the only place in the service that may import it
     "httpx": "portcullis.client",
     "tqdm": "portcullis.commands",
     "pyarrow": "portcullis.commands.scoring.sheet",
+    "ray": "portcullis.commands.on_ray",
     "fsspec": "portcullis.bundle.sources.tree",
     "mlflow": "portcullis.bundle.sources.mlflow_registry",
     "cryptography": "portcullis.bundle.signatures",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from portcullis import __version__
-from portcullis.commands import calibrate, models, predict, review, score, serve
+from portcullis.commands import calibrate, models, predict, ray_serve, review, score, serve
 from portcullis.errors import PortcullisError
 
 USAGE_STATUS = 2  # as argparse ends
@@ -42,6 +42,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"portcullis {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     serve.add_command(commands)
+    ray_serve.add_command(commands)
     predict.add_command(commands)
     score.add_command(commands)
     models.add_commands(commands)

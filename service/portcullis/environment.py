@@ -35,6 +35,11 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     return inherited | {"PYTHONSAFEPATH": "1"} | dict(extra)
 
 
+def put_variable(name: str, value: str) -> None:
+    """Tell a library of this process what it takes from nowhere else."""
+    os.environ[name] = value
+
+
 def visible_devices() -> list[str] | None:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves this process, in its own words; none where it says nothing."""
     names = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -57,10 +57,15 @@ def rendered(directory: Path) -> dict[str, dict]:
 
 def overlay_of_ones_own(directory: Path, overlay: str, *components: str) -> dict[str, dict]:
     """An overlay with components, as docs/operations.md tells it; in a copy, since Kustomize wants relative paths."""
+    listed = ", ".join(f"../../{component}" for component in components)
+    return rendered_as(directory, f"resources: [../{overlay}]\ncomponents: [{listed}]\n")
+
+
+def rendered_as(directory: Path, kustomization: str) -> dict[str, dict]:
+    """What an overlay of this text, beside those that are shipped, is put together to."""
     copy = directory / "kubernetes"
     shutil.copytree(DIRECTORY, copy)
     own = copy / "overlays" / "own"
     own.mkdir()
-    listed = ", ".join(f"../../{component}" for component in components)
-    (own / "kustomization.yaml").write_text(f"resources: [../{overlay}]\ncomponents: [{listed}]\n")
+    (own / "kustomization.yaml").write_text(kustomization)
     return rendered(own)

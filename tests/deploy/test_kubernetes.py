@@ -1,5 +1,6 @@
 """The Kubernetes manifests: each alone, and as Kustomize puts them together."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.deploy.manifests import (
     needs_kubectl,
     overlay_of_ones_own,
     rendered,
+    rendered_as,
     resource,
     validate,
 )
@@ -199,6 +201,21 @@ def test_a_fleet_has_its_database_from_a_secret_and_its_bundles_from_a_url():
     egress = {port["port"] for rule in resources["NetworkPolicy"]["spec"]["egress"] for port in rule["ports"]}
     assert egress == {53, 443, 5432}
     assert resources["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+@needs_kubectl
+def test_the_overlay_that_the_walk_through_writes_is_a_fleet_of_ones_own(tmp_path):
+    page = (DIRECTORY.parents[1] / "docs" / "fleet.md").read_text()
+    (text,) = re.findall(r"<!-- overlay -->\n```yaml\n(.*?)```", page, re.DOTALL)
+    resources = rendered_as(tmp_path, text)
+    for document in resources.values():
+        validate(document)
+    (container,) = resources["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/portcullis:1"
+    settings = load({}, resources["ConfigMap"]["data"])
+    assert settings.models == "s3://acme-models/portcullis"
+    fleet = rendered(DIRECTORY / "overlays" / "fleet")["ConfigMap"]["data"]
+    assert fleet.keys() <= resources["ConfigMap"]["data"].keys(), "what the fleet sets beside stays"
 
 
 @needs_kubectl

@@ -25,6 +25,7 @@ from portcullis.environment import PREFIX
 from tests import tiny
 from tests.deploy.dockerfile import stages
 from tests.deploy.promql import TARGET_LABELS, complaints, known, selectors
+from tests.postgres import Cluster
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,9 +83,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stack(models: Path) -> Iterator[Stack]:
+def stack(models: Path, cluster: Cluster) -> Iterator[Stack]:
+    """One instance of a fleet, for the dashboard shows the drift of a fleet too."""
     directory = models.parent
-    with _service(directory) as service, _prometheus(directory, service.base_url) as prometheus:
+    with _service(directory, cluster.new_database()) as service, _prometheus(directory, service.base_url) as prometheus:
         yield Stack(service, prometheus)
 
 
@@ -105,8 +107,9 @@ class _Running:
             self.process.stdout.close()
 
 
-def _service(directory: Path) -> _Running:
+def _service(directory: Path, database: str) -> _Running:
     flags = {
+        "database": database,
         "models": directory / "models",
         "runtime-directory": directory / "runtime",
         "port": 0,

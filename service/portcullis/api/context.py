@@ -35,12 +35,19 @@ class Context:
     metrics: Metrics
     request_log: RequestLog
     expose_metrics: Callable[[], bytes]
-    is_ready: Callable[[], bool]
+    can_answer: Callable[[], bool]
+    is_draining: Callable[[], bool]
     review: NoReview = field(default_factory=NoReview)
     """The review queue, or what stands in its place when it is off."""
     tracing: Tracing | None = None
 
-    def check_ready(self) -> None:
+    def check_can_answer(self) -> None:
         """Raise Unavailable while nobody can be answered, with the reason."""
-        if not self.is_ready():
-            raise Unavailable(self.registry.absence or "not ready: starting or draining")
+        if not self.can_answer():
+            raise Unavailable(self.registry.absence or "not ready: starting or leaving")
+
+    def check_ready(self) -> None:
+        """Raise Unavailable while nobody should be sent here; those who come all the same may still be answered."""
+        self.check_can_answer()
+        if self.is_draining():
+            raise Unavailable("not ready: draining")

@@ -96,7 +96,7 @@ class PredictRoute:
     def flood(self) -> ServiceError | None:
         """Why a request that asks for nothing in particular would be refused now, whatever its body; None if not."""
         try:
-            if self._context.is_ready():
+            if self._context.can_answer():
                 self._context.registry.resolve()[0].refuse_if_flooded()
         except ServiceError as error:
             return error
@@ -105,7 +105,7 @@ class PredictRoute:
     def _admit(self, scope: Scope) -> Asked:
         if not self._context.access.is_open:
             self._context.access.check_predict(secret(scope))
-        self._context.check_ready()
+        self._context.check_can_answer()
         asked = Asked(self._context, scope, self.parameters)
         asked.pipeline.refuse_if_flooded()
         return asked

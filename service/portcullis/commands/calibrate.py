@@ -12,7 +12,7 @@ from tqdm import tqdm
 from portcullis.client import Client
 from portcullis.commands import connection
 from portcullis.commands.extras import server_packages
-from portcullis.commands.scoring.rows import find_images
+from portcullis.commands.scoring.images import find_images
 from portcullis.errors import PortcullisError
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from portcullis.store.drift_counts import (
     end_series,
     falls_to,
     read_evidence,
+    series_of,
     take_counts,
     take_lead,
     tell,
@@ -57,6 +58,7 @@ class FleetEvidence:
         self._known: dict[str, tuple[Told, float]] = {}
         """What the database has of us, by series, and when it was told."""
         self._next_tidy = 0.0
+        self._has_begun = False
 
     # -- the drift thread's side -------------------------------------------------------------------------------------
 
@@ -100,6 +102,16 @@ class FleetEvidence:
         for series in self._known.keys() - {one.told.series for one in said}:
             end_series(session, series)
             del self._known[series]
+        if said and not self._has_begun:
+            self._end_earlier(session, said)
+            self._has_begun = True
+
+    def _end_earlier(self, session: Session, said: Iterable[Said]) -> None:
+        """What we told before we were killed, of what is served no more: nobody has said that it is over."""
+        followed = {one.told.watched for one in said}
+        for row in series_of(session, self._instance):
+            if row["watched"] not in followed:
+                end_series(session, row["series"])
 
     def _tell(self, session: Session, one: Said, now: float) -> float | None:
         """Have the database know a series; when it was told what it knows, or None where it must begin anew."""

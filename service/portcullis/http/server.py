@@ -5,6 +5,7 @@ import contextlib
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,7 +76,13 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM drains. SIGINT is for the supervisor: a terminal sends it to every process of the group."""
+        """SIGTERM drains. SIGINT is for the supervisor: a terminal sends it to every process of the group.
+
+        Beside a scheduler's main thread there are no signals, and whoever runs the server drains it.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.drain)
         loop.add_signal_handler(signal.SIGINT, lambda: None)

@@ -22,7 +22,7 @@ def server_of(serving: Serving, settings: Settings) -> Server:
         configure(app, settings.keep_alive_seconds, settings.grace_seconds),
         settings.max_connections,
         settings.drain_seconds,
-        lambda: serving.become_ready(False),
+        serving.drain,
         certificate_of(settings.tls_certificate_file, settings.tls_key_file),
     )
 

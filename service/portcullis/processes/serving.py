@@ -108,7 +108,7 @@ class Serving:
         self._upkeep = Upkeep(self._registry, self._shadowing, self._metrics, capacity)
         self._watch: StateWatch | None = None
         self._ticking: list[asyncio.Task[None]] = []
-        self._is_ready = False
+        self._can_answer = self._is_draining = False
 
     # -- from the start to the end -----------------------------------------------------------------------------------
 
@@ -124,18 +124,18 @@ class Serving:
         self._metrics.build_info.labels(__version__).set(1)
         if self._link is None:
             self._metrics.max_batch.set(self._load.limits.max_batch)
-        self.become_ready(True)
+        self._become_able(True)
 
     def follow(self, num_connections: Callable[[], int]) -> None:
         """Keep up with the desired state, and show how things are, until the end."""
         self._watch = StateWatch(self._store.at_hand, lambda: self._registry.revision, self._registry.follow)
-        self._ticking.append(asyncio.create_task(self._upkeep.run(num_connections, self.can_answer)))
+        self._ticking.append(asyncio.create_task(self._upkeep.run(num_connections, self._is_ready)))
         if self._watches_models and (self._settings.watch_models_seconds or self._is_source_away()):
             self._ticking.append(asyncio.create_task(self._watcher.run(self._settings.watch_models_seconds)))
 
     async def close(self, seconds: float | None = None) -> None:
         """Answer what is queued, in so much time at the most, and let go of everything."""
-        self.become_ready(False)
+        self._become_able(False)
         if self._watch is not None:
             await self._watch.stop()
         for task in self._ticking:
@@ -148,14 +148,26 @@ class Serving:
         if self._tracing is not None:
             self._tracing.close()
 
-    def become_ready(self, is_ready: bool) -> None:
-        self._is_ready = is_ready
-        self._metrics.workers_ready.set(int(is_ready))
-        if self._link is None:
-            self._metrics.engines.set(int(is_ready))
+    def drain(self) -> None:
+        """Say not ready. Who comes all the same is answered, until the server leaves or `close`."""
+        self._is_draining = True
+        self._show_readiness()
 
     def can_answer(self) -> bool:
-        return self._is_ready and (self._link is None or self._registry.absence is None)
+        return self._can_answer and (self._link is None or self._registry.absence is None)
+
+    def _is_ready(self) -> bool:
+        return self.can_answer() and not self._is_draining
+
+    def _become_able(self, can_answer: bool) -> None:
+        self._can_answer = can_answer
+        self._show_readiness()
+
+    def _show_readiness(self) -> None:
+        is_ready = int(self._is_ready())
+        self._metrics.workers_ready.set(is_ready)
+        if self._link is None:
+            self._metrics.engines.set(is_ready)
 
     def application(self) -> Front:
         """The routes around it."""
@@ -178,7 +190,8 @@ class Serving:
                 DriftCollector(self._drift.readings),
                 StoreCollector(lambda: [reading_of(self._stores, settings, self._registry.revision)]),
             ),
-            is_ready=self.can_answer,
+            can_answer=self.can_answer,
+            is_draining=lambda: self._is_draining,
             review=self._review,
             tracing=self._tracing,
         )
@@ -231,5 +244,5 @@ class Serving:
     def _give_up(self, cause: str) -> None:
         """An engine is broken: take no more requests, answer what other engines have, and leave to be replaced."""
         logger.error("%s; leaving", cause)
-        self.become_ready(False)
+        self._become_able(False)
         self._on_broken(cause)

@@ -62,6 +62,11 @@ def end_series(session: Session, series: str) -> None:
     session.run("UPDATE drift_counts SET is_over = 1 WHERE series = :series", series=series)
 
 
+def series_of(session: Session, instance: str) -> list[Row]:
+    """What goes on under an instance's name, as far as was told: `series` and what each is of, `watched`."""
+    return session.run("SELECT series, watched FROM drift_counts WHERE instance = :id AND is_over = 0", id=instance)
+
+
 def falls_to(lead: Row | None, instance: str) -> bool:
     """Whether this instance should bring the evidence up to date: who did so last, or, if that one has died, hangs or
     is cut off, any other."""

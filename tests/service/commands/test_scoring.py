@@ -1,6 +1,7 @@
 """A folder is scored alike by a service and straight from a bundle."""
 
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -8,16 +9,12 @@ import pytest
 from portcullis.bundle.engine import Engine
 from portcullis.bundle.promises import choose
 from portcullis.client import AsyncClient, Refused
-from portcullis.commands.scoring.rows import (
-    BATCH_IMAGES,
-    BundleScorer,
-    find_images,
-    name_in,
-    score_by_service,
-)
+from portcullis.commands.scoring.by_bundle import BATCH_IMAGES, BundleScorer
+from portcullis.commands.scoring.by_service import score_by_service
+from portcullis.commands.scoring.images import Folder, images_at, name_of
 from portcullis.errors import PortcullisError
 from tests import tiny
-from tests.service.pictures import BROKEN, STRANGE, encode
+from tests.service.pictures import BROKEN, RED, STRANGE, encode
 
 
 @pytest.fixture(scope="module")
@@ -35,29 +32,31 @@ def folder(tmp_path_factory):
 
 
 def test_every_image_below_is_found_and_nothing_else(folder):
-    names = [name_in(folder, file) for file in find_images(folder)]
+    names = Folder(folder).find()
     assert len(names) == 4 * BATCH_IMAGES + 6 and names == sorted(names)
     assert {"broken.png", "deep/er/strange.JPEG"} <= set(names) and "notes.txt" not in names
     with pytest.raises(PortcullisError, match="expected a folder"):
-        find_images(folder / "broken.png")
+        images_at(str(folder / "broken.png")).find()
 
 
 def test_a_name_that_is_no_utf8_still_has_a_name(tmp_path):
     file = tmp_path / os.fsdecode(b"caf\xe9.png")
-    assert name_in(tmp_path, file) == "caf\\xe9.png"
+    file.touch()
+    assert [name_of(key) for key in Folder(tmp_path).find()] == ["caf\\xe9.png"]
 
 
 async def test_service_and_bundle_agree_on_every_file(folder, bundle, models, running_service):
-    files = find_images(folder)
+    images = Folder(folder)
+    keys = images.find()
     by_service = []
     async with AsyncClient(running_service.url) as client:
-        await score_by_service(client, folder, files, {}, 8, by_service.append)
+        await score_by_service(client, images, keys, {}, 8, by_service.append)
     from portcullis.bundle.files import load_bundle
 
     loaded = load_bundle(models / "tiny" / "1")
     chosen = choose("accept95", loaded.manifest)
-    by_bundle = list(BundleScorer(loaded, Engine(loaded), chosen).score(folder, files, 2))
-    assert [row.file for row in by_bundle] == [name_in(folder, file) for file in files]
+    by_bundle = list(BundleScorer(loaded, Engine(loaded), chosen).score(images, keys, 2))
+    assert [row.file for row in by_bundle] == keys
     found = {row.file: row for row in by_service}
     for row in by_bundle:
         other = found.pop(row.file)
@@ -76,7 +75,7 @@ async def test_what_is_not_the_files_fault_ends_the_run(folder, running_service)
     rows = []
     async with AsyncClient(running_service.url) as client:
         with pytest.raises(Refused, match="no model 'nope'"):
-            await score_by_service(client, folder, find_images(folder), {"model": "nope"}, 4, rows.append)
+            await score_by_service(client, Folder(folder), Folder(folder).find(), {"model": "nope"}, 4, rows.append)
     assert rows == []
 
 
@@ -86,9 +85,32 @@ def test_scores_are_those_of_the_formula(folder, models):
     loaded = load_bundle(models / "tiny" / "1")
     images, _ = tiny.familiar(4 * BATCH_IMAGES + 3, seed=6)
     chosen = choose("-4.0", tiny.manifest())
-    files = sorted((folder / "deep").glob("*.png"))
-    rows = list(BundleScorer(loaded, Engine(loaded), chosen).score(folder, files, 2))
+    keys = [key for key in Folder(folder).find() if key.startswith("deep/") and key.endswith(".png")]
+    rows = list(BundleScorer(loaded, Engine(loaded), chosen).score(Folder(folder), keys, 2))
     probabilities, scores = tiny.answers(images)
     assert np.allclose([row.score for row in rows], scores, atol=1e-4)
     assert [row.class_index for row in rows] == probabilities.argmax(axis=1).tolist()
     assert [row.verdict for row in rows] == ["accept" if score >= -4.0 else "reject" for score in scores]
+
+
+def test_images_in_an_object_store_are_found_and_read(monkeypatch):
+    """One that has gone meanwhile is a row; a store that is away ends the run, which can be taken up again."""
+    pytest.importorskip("s3fs")
+    from tests.object_store import object_store
+
+    with object_store() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        url = store.bucket("pictures")
+        for name in ("a/one.png", "a/notes.txt", "two.JPG"):
+            store.write("pictures", name, RED)
+        images = images_at(url)
+        assert images.find() == ["a/one.png", "two.JPG"]
+        assert pickle.loads(pickle.dumps(images)).read("a/one.png") == RED
+        with pytest.raises(FileNotFoundError):
+            images.read("gone.png")
+        with pytest.raises(PortcullisError, match="found nothing"):
+            images_at(f"{url}/nowhere").find()
+        store.go_away()
+        with pytest.raises(PortcullisError, match=r"cannot read s3://pictures/models/two\.JPG"):
+            images.read("two.JPG")

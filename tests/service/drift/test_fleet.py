@@ -231,6 +231,17 @@ def test_a_swap_there_and_back_between_two_looks_begins_anew_too(database):
     assert a.count([0.5] * 3).visit().num_images_since_reset == 3
 
 
+def test_who_was_killed_before_it_could_tell_of_a_swap_tells_when_it_is_back(database):
+    killed = Instance(database).count([0.001] * 100)
+    assert killed.visit().alarm
+    again = Instance(database, version=2)  # swapped, and killed before it said that the series is over
+    assert again.count([0.5] * 3).visit().num_images_since_reset == 3
+    again.visit()
+    again.swap(1)
+    reading = again.count([0.5] * 4).visit()
+    assert (reading.num_images_since_reset, reading.alarm) == (4, False)
+
+
 def test_a_replacement_of_every_instance_in_turn_ends_nothing(database):
     """New ones have other directories; each comes before the one that it replaces goes."""
     old = Instance(database, "old").count([0.3] * 10)

@@ -42,6 +42,9 @@ def reliability_diagram(probabilities: Array, labels: Indices, title: str) -> by
     return png(figure)
 
 
+# Where a legend goes is said here: to look for the emptiest place takes longer the more there is to draw.
+
+
 def score_histograms(
     inside: Array, outside: Mapping[str, Array], xlabel: str, title: str, threshold: float | None = None
 ) -> bytes:
@@ -55,7 +58,7 @@ def score_histograms(
     if threshold is not None:
         axes.axvline(threshold, color="black", linewidth=1, linestyle=":", label="accept95")
     axes.set(xlabel=xlabel, ylabel="density", title=title)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside right upper", frameon=False)
     return png(figure)
 
 
@@ -69,7 +72,7 @@ def risk_coverage_curves(curves: Mapping[str, RiskCoverage], title: str) -> byte
     )
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    axes.legend(loc="upper left", frameon=False)  # risk rises with coverage
     return png(figure)
 
 
@@ -105,7 +108,7 @@ def panels_against_epochs(epochs: Sequence[int], panels: Mapping[str, Mapping[st
         axes.set_title(title, fontsize=9)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    figure.axes[0].legend(frameon=False)
+    figure.axes[0].legend(loc="lower right", frameon=False)
     figure.supxlabel("epochs", fontsize=9)
     return png(figure)
 
@@ -123,7 +126,7 @@ def dots_by_row(panels: Mapping[str, Mapping[str, Sequence[float]]], names: Sequ
         axes.invert_yaxis()
         axes.grid(axis="x", linewidth=0.4)
         axes.set_title(title, fontsize=9)
-    grid[0].legend(frameon=False, fontsize=8)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper right", ncols=3, frameon=False, fontsize=8)
     grid[-1].set_xlabel(xlabel)
     return png(figure)
 

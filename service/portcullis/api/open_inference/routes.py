@@ -137,7 +137,7 @@ def _add_infer(router: APIRouter, context: Context) -> None:
 
 async def _infer(context: Context, request: Request, name: str, version: int | None) -> Response:
     context.access.check_predict(secret(request.scope))
-    context.check_ready()
+    context.check_can_answer()
     exchange = exchange_of(request.scope)
     pipeline, gate = context.registry.resolve(name, version)
     with pipeline.in_use():

@@ -159,7 +159,6 @@ def open_tree(url: str) -> tuple[Any, str]:
     except ImportError as error:
         extra = EXTRAS.get(scheme, "s3")
         raise SettingsError(
-            f"files at {scheme}:// need more packages; install portcullis with the extra {extra} "
-            f"({str(error).splitlines()[0]})"
+            f"{scheme}:// needs more packages; install portcullis with the extra {extra} ({str(error).splitlines()[0]})"
         ) from None
     return files, root.rstrip("/")

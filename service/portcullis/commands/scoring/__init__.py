@@ -1,3 +1,3 @@
-"""Many images to one table, without a server in between or with one. `rows.py` makes the rows, `sheet.py` writes them;
-neither knows the command line.
+"""Many images to one table: where they are (`images.py`), what a row is (`rows.py`), the sheet (`sheet.py`), and who
+makes the rows: a running service, or a bundle on the cores of a machine. None of them knows the command line.
 """
