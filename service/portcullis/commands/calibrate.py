@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from portcullis.bundle.manifest import Manifest
 
 EXAMPLES = """examples:
-  portcullis calibrate models/pets/1 --images familiar/            any folder of familiar images
-  portcullis calibrate models/pets/1 --images sorted/ --labels     a sub-folder for each label
-  portcullis calibrate models/pets/1 --review                      the labelled part of a review queue
+  portcullis calibrate models/pets/2 --images familiar/            any folder of familiar images
+  portcullis calibrate models/pets/2 --images sorted/ --labels     a sub-folder for each label
+  portcullis calibrate models/pets/2 --review                      the labelled part of a review queue
 
 The graph stays as it is; thresholds, class mix, figures and provenance are those of the images given. They must be
 familiar images as they come in practice, none picked. A review queue keeps every rejected image, but few accepted ones:

@@ -21,8 +21,8 @@ EXAMPLES = """examples:
   portcullis score photos/ --out scores.csv                        by the service on 127.0.0.1:8000
   portcullis score photos/ --out scores.csv                        again: only what has no row yet
   portcullis score photos/ --out scores.parquet --concurrency 32   Parquet needs the extra `parquet`
-  portcullis score photos/ --out scores.csv --bundle models/pets/1       without a service, on all cores
-  portcullis score s3://photos/2026 --out scores.parquet --bundle models/pets/1 --on ray --address auto
+  portcullis score photos/ --out scores.csv --bundle models/pets/2       without a service, on all cores
+  portcullis score s3://photos/2026 --out scores.parquet --bundle models/pets/2 --on ray --address auto
 
 A broken file becomes a row with its error. Stop with Ctrl-C; the same command goes on where it stopped.
 """

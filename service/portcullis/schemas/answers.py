@@ -18,25 +18,25 @@ from portcullis.schemas.models import RefusedInfo, ShadowInfo
 
 _EXAMPLE_ANSWER: dict[str, Any] = {
     "model": "pets",
-    "version": 1,
+    "version": 2,
     "label": "Bengal",
     "class_index": 1,
-    "probability": 0.31904998421669006,
+    "probability": 0.49208885431289673,
     "top": [
-        {"label": "Bengal", "class_index": 1, "probability": 0.31904998421669006},
-        {"label": "Egyptian Mau", "class_index": 5, "probability": 0.23098254203796387},
-        {"label": "Abyssinian", "class_index": 0, "probability": 0.2148842215538025},
+        {"label": "Bengal", "class_index": 1, "probability": 0.49208885431289673},
+        {"label": "Egyptian Mau", "class_index": 5, "probability": 0.2257644385099411},
+        {"label": "Maine Coon", "class_index": 6, "probability": 0.13950176537036896},
     ],
-    "score": -1.2408447265625,
+    "score": -1.33111572265625,
     "score_name": "fitted",
-    "mmles": -27.54738998413086,
-    "p_value": 0.18032786885245902,
-    "threshold": -2.3304214477539062,
+    "mmles": -35.52772903442383,
+    "p_value": 0.15664845173041894,
+    "threshold": -2.7128143310546875,
     "min_probability": 0.0,
     "operating_point": "accept95",
     "verdict": "accept",
     "reason": None,
-    "request_id": "47f4f880e4bcdabf",
+    "request_id": "7111fac958b5bf29",
 }  # what the service answers to docs/examples/cat.jpg; a test asks it
 
 

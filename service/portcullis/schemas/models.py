@@ -103,7 +103,7 @@ class AuditLog(_Schema):
 class ScanResult(_Schema):
     """What a look at the models directory led to."""
 
-    adopted: list[str] = Field(examples=[["pets/1"]])
+    adopted: list[str] = Field(examples=[["pets/2"]])
     refused: list[RefusedInfo]
     behind: list[WorkerBehind] = Field(default_factory=list)
     """Workers that do not serve what was adopted yet; with any of them the status is 202."""

@@ -11,7 +11,7 @@ from portcullis.bundle.preprocess import decode
 from portcullis_training import backbones, data
 from portcullis_training.backbones import efficientnet_lite, weights
 from portcullis_training.backbones.features import Backbone, GlobalMean
-from portcullis_training.backbones.middle import find_middle, spatial_means
+from portcullis_training.backbones.middle import find_middle, first_layers, spatial_means
 from portcullis_training.errors import ConfigError
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
@@ -141,3 +141,30 @@ def test_maps_with_channels_last_and_tokens_have_means_too():
     maps = torch.rand(2, 6, 4, 4)
     torch.testing.assert_close(spatial_means(maps.permute(0, 2, 3, 1)), maps.mean((2, 3)))
     torch.testing.assert_close(spatial_means(maps.flatten(2).transpose(1, 2)), maps.mean((2, 3)))
+
+
+def test_the_first_layers_are_those_before_maps_have_a_sixteenth_of_the_sides():
+    network = backbones.build(LITE0)
+    fixed = {id(layer) for layer in first_layers(network, torch.zeros(1, 3, 224, 224), 16)}
+    blocks = network.body.blocks
+    assert {id(network.body.conv_stem), id(blocks[0]), id(blocks[1]), id(blocks[2])} < fixed
+    # The block that goes from 28 to 14 pixels widens first, at 28.
+    assert [id(layer) in fixed for layer in (blocks[3][0].conv_pw, blocks[3][0].conv_dw)] == [True, False]
+    assert not fixed & {id(network), id(network.body), id(network.body.conv_head), id(blocks[4])}
+
+
+def test_squeezed_maps_do_not_end_the_first_layers():
+    """A squeeze-and-excitation looks at one place only, in the middle of a block of large maps."""
+    network = backbones.build("timm:efficientnet_b0")
+    fixed = {id(layer) for layer in first_layers(network, torch.zeros(1, 3, 64, 64), 16)}
+    assert id(network.body.blocks[2]) in fixed and id(network.body.blocks[4]) not in fixed
+
+
+def test_batch_norm_that_is_kept_takes_no_statistics_but_learns():
+    backbone = Backbone(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)), GlobalMean(), 4)
+    backbone.keeps_norms = True
+    backbone.train()
+    backbone(torch.rand(5, 3, 8, 8)).sum().backward()
+    _, norm, dropout = backbone.body
+    assert torch.equal(norm.running_mean, torch.zeros(4)) and norm.bias.grad is not None
+    assert dropout.training and not backbone.eval().body[2].training

@@ -10,6 +10,8 @@ from portcullis_training.exporting import answers_page
 from portcullis_training.fitting import frozen_head
 from portcullis_training.fitting.staged import train
 from portcullis_training.measuring.calibration import calibrate
+from portcullis_training.measuring.held_out import PartFigures, are_siblings
+from portcullis_training.measuring.trained import open_trained
 from portcullis_training.runs.directory import Run, create_run
 from tests.training.photos import photos_config, write_photos, write_weights
 
@@ -54,6 +56,20 @@ def test_every_class_has_its_row_and_every_picture_of_the_page_is_there(run):
     shown = {part.partition(")")[0] for part in text.split("](")[1:]}
     assert shown >= {answers_page.CONFUSION_FILE, answers_page.RELIABILITY_FILE, answers_page.RISK_COVERAGE_FILE}
     assert all((folder / name).is_file() for name in shown)
+
+
+def test_the_splits_stand_beside_each_other(run):
+    table = page_of(run)[1].partition("## Are the calibration images like the others?")[2].partition("## ")[0]
+    rows = {line.split(" | ")[0].strip("| "): line for line in table.splitlines() if line.startswith("| ")}
+    assert {"validation", "calibration", "test"} < rows.keys()
+    assert f"| {len(open_trained(run).splits.calibration)} |" in rows["calibration"]
+    assert "siblings" not in table  # all splits are drawn alike
+
+
+@pytest.mark.parametrize(("num_right", "expected"), [(391, True), (345, False), (300, False)])
+def test_calibration_images_that_are_answered_better_than_those_of_the_test_are_called_siblings(num_right, expected):
+    calibration = PartFigures("calibration", 396, num_right, 20)
+    assert are_siblings([calibration, PartFigures("test", 2485, 2102, 287)]) is expected
 
 
 def test_without_pictures_no_photo_is_shown_and_none_of_an_earlier_page_is_left(run, capsys):

@@ -7,17 +7,18 @@ from sklearn.linear_model import LogisticRegression
 
 from portcullis_training import methods
 from portcullis_training.fitting.frozen_head import train_head
+from portcullis_training.methods.formulas import centring
 from portcullis_training.methods.formulas.centring import CentredHead
 
 NUM_CLASSES, NUM_FEATURES = 6, 64
 
 
-def features(num_images: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def features(num_images: int, seed: int, apart: float = 0.6) -> tuple[torch.Tensor, torch.Tensor]:
     """As a pretrained network gives them: far from the origin, nearly parallel, classes a small way apart."""
     centres = np.random.default_rng(0).normal(size=(NUM_CLASSES, NUM_FEATURES))
     random = np.random.default_rng(seed)
     labels = random.integers(0, NUM_CLASSES, num_images)
-    rows = 20 + 0.6 * centres[labels] + random.normal(size=(num_images, NUM_FEATURES))
+    rows = 20 + apart * centres[labels] + random.normal(size=(num_images, NUM_FEATURES))
     return torch.tensor(rows, dtype=torch.float32), torch.from_numpy(labels)
 
 
@@ -39,6 +40,16 @@ def test_a_head_loses_nothing_against_a_linear_one(name):
     others, truth = features(3000, 2)
     linear = LogisticRegression(max_iter=2000).fit(rows.numpy(), labels.numpy())
     assert accuracy(trained(name, rows, labels), others, truth) >= linear.score(others.numpy(), truth.numpy()) - 0.01
+
+
+def test_a_head_that_is_shown_half_of_the_features_knows_more_photos_than_those_of_its_training(monkeypatch):
+    rows, labels = features(150, 1, apart=0.25)  # 25 a class, with 64 features
+    others, truth = features(6000, 2, apart=0.25)
+    right = []
+    for dropped in (0.0, centring.DROPPED):
+        monkeypatch.setattr(centring, "DROPPED", dropped)
+        right.append(accuracy(trained("dismax", rows, labels), others, truth))
+    assert right[1] > right[0] + 0.02
 
 
 def test_centring_brings_features_around_the_origin_at_a_known_length():

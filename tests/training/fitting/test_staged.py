@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 import torch
 
+from portcullis_training import methods
+from portcullis_training.data.photo_crops import PhotoCrops, crop
+from portcullis_training.data.statistics import ChannelStatistics
 from portcullis_training.errors import CheckpointError, ConfigError
 from portcullis_training.fitting import checkpoint, fit, frozen, plan, staged
+from portcullis_training.fitting.classifier import build_classifier
+from portcullis_training.fitting.distributed import Process
+from portcullis_training.fitting.frozen_head import train_head
+from portcullis_training.fitting.objective import Material
 from portcullis_training.fitting.plan import PLAN, Plan, planned
+from portcullis_training.fitting.preparation import make_optimizer
 from portcullis_training.fitting.staged import FINE_TUNED, STAGES, is_trained, train
+from portcullis_training.fitting.step import TrainingStep
 from portcullis_training.measuring.trained import open_trained
-from portcullis_training.recipes import make_config
+from portcullis_training.recipes import RECIPES, make_config
 from portcullis_training.runs.directory import Run, create_run
 from tests.training.photos import photos_config, write_photos, write_weights
 
@@ -80,8 +89,29 @@ def test_fine_tuning_changes_the_whole_and_keeps_files_of_its_own(make):
     history = train(run, show_progress=False)
     assert [row["epoch"] for row in history] == [0, 1, 2]
     states = [checkpoint.load(run.at(stage).checkpoint_path).classifier for stage in (frozen.STAGE, FINE_TUNED)]
-    assert not torch.equal(*(state["backbone.body.conv_stem.weight"] for state in states))
+    assert not torch.equal(*(state["backbone.body.conv_head.weight"] for state in states))
     assert is_trained(run) and stages_of(run).epochs == 2
+
+
+def test_fine_tuning_at_no_rate_changes_nothing(make):
+    """Batch norm alone, by the statistics of a few small batches of crops, made answers wrong that had been right."""
+    run = make(epochs=1, learning_rate=1e-30)
+    train(run, show_progress=False)
+    before = checkpoint.load(run.at(frozen.STAGE).checkpoint_path).classifier
+    fine_tuned = run.at(FINE_TUNED)
+    trained, averaged = checkpoint.load(fine_tuned.checkpoint_path).classifier, checkpoint.load_classifier(fine_tuned)
+    for state in (trained, averaged.state_dict()):
+        torch.testing.assert_close(dict(state), before, rtol=0, atol=1e-12)
+
+
+def test_fine_tuning_leaves_the_first_layers_as_they_came(make, weights):
+    run = make(epochs=1, fixed_stride=8)
+    train(run, show_progress=False)
+    state, pretrained = checkpoint.load(run.at(FINE_TUNED).checkpoint_path).classifier, torch.load(weights)
+    is_kept = {name: torch.equal(state[f"backbone.body.{name}.weight"], pretrained[f"{name}.weight"]) for name in (
+        "conv_stem", "bn1", "blocks.0.0.conv", "conv_head"
+    )}  # fmt: skip
+    assert is_kept == {"conv_stem": True, "bn1": True, "blocks.0.0.conv": True, "conv_head": False}
 
 
 @pytest.mark.parametrize(
@@ -163,6 +193,42 @@ def test_stages_that_make_no_sense_are_refused():
         ({"frozen": True}, "needs pretrained_weights"),
         ({"epochs": 0}, "epochs: 0 goes with frozen only"),
         ({"minutes": 3}, "minutes: goes with frozen only"),
+        ({"keep_norms": True}, "keep_norms: a network without pretrained_weights has nothing to keep"),
+        ({"fixed_stride": 16}, "fixed_stride: a network without pretrained_weights has nothing to keep"),
     ):
         with pytest.raises(ConfigError, match=message):
             make_config(fields)
+
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "docs" / "examples").glob("*.jpg"))
+
+
+def crops_of_the_examples(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of every example four, a class an example: float32 NCHW, and labels."""
+    crops = [
+        crop(path.read_bytes(), 100 * seed + number, PhotoCrops(0.3, 0), (128, 128), "bicubic")
+        for path in EXAMPLES for number in range(4)
+    ]  # fmt: skip
+    pixels = torch.from_numpy(np.stack([np.array(one) for one in crops]))
+    return pixels.permute(0, 3, 1, 2) / 255, torch.arange(len(EXAMPLES)).repeat_interleave(4)
+
+
+def test_the_first_steps_of_fine_tuning_leave_features_about_where_they_were():
+    """AdamW's steps are of the whole rate in every weight, however small the gradient of photos known by heart."""
+    config, method = RECIPES["photos"], methods.find("dismax")
+    torch.manual_seed(0)
+    classifier = build_classifier(config, len(EXAMPLES), ChannelStatistics((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))).eval()
+    classifier.backbone.keeps_norms = config.keep_norms
+    (images, labels), (others, _) = crops_of_the_examples(0), crops_of_the_examples(1)
+    with torch.no_grad():
+        known, before = classifier.features(images), classifier.features(others)
+    train_head(classifier.head, method, known, labels, seed=0)
+    step = TrainingStep(
+        method, classifier.train(), make_optimizer(classifier, config), Process(0, 1, torch.device("cpu")), "float32"
+    )
+    for _ in range(10):
+        step.take(Material(images, labels, labels.new_zeros(0, 1)), config.learning_rate)
+    with torch.no_grad():
+        after = classifier.eval().features(others)
+    moved = (after - before).norm(dim=1) / (before - before.mean(dim=0)).norm(dim=1)
+    assert float(moved.mean()) < 0.25

@@ -22,6 +22,16 @@ class Backbone(nn.Module):
         self.num_features = num_features
         self.middle: str | None = None
         """Path of the middle block, once it was looked for."""
+        self.keeps_norms = False
+        """Whether batch norm goes on with the statistics that it has, in training too."""
+
+    def train(self, mode: bool = True) -> Backbone:
+        """As of every module, but for batch norms that are kept."""
+        super().train(mode)
+        for module in self.modules() if self.keeps_norms else ():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        return self
 
     def prepare(self, images: Tensor) -> None:
         """Called once before training with some normalised training images, for what is set from data."""

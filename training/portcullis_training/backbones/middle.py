@@ -1,4 +1,4 @@
-"""The middle block of a network, found by rule: where textures are not yet things.
+"""Parts of a network, found by rule: its middle block, where textures are not yet things, and its first layers.
 
 The last map of a network sees whole objects, and a stranger that looks like none of them looks like nothing at all. The
 block before still sees texture and material. The rule: of the modules whose map has the next larger geometry than the
@@ -44,6 +44,14 @@ def find_middle(network: nn.Module, image: Tensor) -> str:
     candidates = [one for one in larger if one.num_places == nearest]
     outermost = min(one.depth for one in candidates)
     return [one for one in candidates if one.depth == outermost][-1].path
+
+
+def first_layers(network: nn.Module, image: Tensor, stride: int) -> list[nn.Module]:
+    """All layers up to the last whose map is finer than 1/stride of the image's sides: those of edges and textures."""
+    finest = (min(image.shape[2:]) // stride) ** 2
+    seen = _watch(network, image)
+    num_first = max((number for number, one in enumerate(seen, start=1) if one.num_places > finest), default=0)
+    return [network.get_submodule(one.path) for one in seen[:num_first]]
 
 
 def spatial_means(maps: Tensor) -> Tensor:

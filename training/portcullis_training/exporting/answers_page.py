@@ -13,11 +13,13 @@ from portcullis.bundle.gate import DEFAULT_OPERATING_POINT
 from portcullis_training.data import FileImages, ImageSet, as_array
 from portcullis_training.data.contact_sheet import Row, Tile, contact_sheet, of_file, of_pixels
 from portcullis_training.exporting import plots
+from portcullis_training.exporting.held_out_section import counted, held_out_section
 from portcullis_training.exporting.report import risk_coverage_plot, score_title
 from portcullis_training.measuring import class_figures
 from portcullis_training.measuring.calibration import Calibration, load_calibration
 from portcullis_training.measuring.class_figures import ClassFigures, confusion, to_photograph_next
 from portcullis_training.measuring.evaluation import predict_of
+from portcullis_training.measuring.held_out import PartFigures, part_figures
 from portcullis_training.measuring.label_doubts import Doubt, find_doubts
 from portcullis_training.measuring.metrics import Indices, expected_calibration_error
 from portcullis_training.measuring.predictions import Predictions
@@ -37,6 +39,7 @@ class Answers:
     trained: Trained
     calibration: Calibration
     test: Predictions
+    parts: Sequence[PartFigures]
     doubts: Sequence[Doubt]
 
     @property
@@ -58,8 +61,7 @@ class Answers:
     @property
     def threshold(self) -> float | None:
         """Of the default operating point, where there is one."""
-        points = {point.name: point.threshold for point in self.calibration.operating_points}
-        return points.get(DEFAULT_OPERATING_POINT)
+        return _threshold(self.calibration)
 
     @cached_property
     def by_class(self) -> tuple[ClassFigures, ...]:
@@ -84,8 +86,9 @@ def write_answers(run: Run, *, with_pictures: bool = True) -> Path:
     """Put the page of a calibrated run beside it. Without pictures it names photos and shows none."""
     trained = open_trained(run)
     calibration = load_calibration(trained)
-    test = predict_of(trained, calibration)("test", trained.splits.test)
-    answers = Answers(trained, calibration, test, find_doubts(trained))
+    predict = predict_of(trained, calibration)
+    parts = part_figures(trained, predict, _threshold(calibration))
+    answers = Answers(trained, calibration, predict("test", trained.splits.test), parts, find_doubts(trained))
     folder = run.directory / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name in (MISTAKES_FILE, STRANGEST_FILE, DOUBTS_FILE):
@@ -98,7 +101,7 @@ def write_answers(run: Run, *, with_pictures: bool = True) -> Path:
 def render(answers: Answers, *, with_pictures: bool = True) -> dict[str, bytes]:
     """The files of the page by name: Markdown and PNG."""
     sheets = _sheets(answers) if with_pictures else {}
-    sections = (_head, _next, _mistakes, _strangest, _doubts, _classes, _calibration)
+    sections = (_head, _next, _parts, _mistakes, _strangest, _doubts, _classes, _calibration)
     lines = [line for section in sections for line in section(answers, sheets.keys())]
     return {PAGE_FILE: ("\n".join(lines).rstrip() + "\n").encode(), **_plots(answers), **sheets}
 
@@ -130,6 +133,10 @@ def _next(answers: Answers, sheets: Iterable[str]) -> list[str]:
     ]
 
 
+def _parts(answers: Answers, sheets: Iterable[str]) -> list[str]:
+    return held_out_section(answers.parts)
+
+
 def _classes(answers: Answers, sheets: Iterable[str]) -> list[str]:
     return [
         "## Class by class",
@@ -146,8 +153,8 @@ def _class_table(rows: Sequence[ClassFigures]) -> list[str]:
         "mostly mistaken for |",
         "| --- | --- | --- | --- | --- | --- |",
         *(
-            f"| {one.label} | {one.num_train} | {one.num_test} | {_of(one.num_right, one.num_test)} | "
-            f"{_of(one.num_turned_away, one.num_test)} | {one.mistaken_for or '–'} |"
+            f"| {one.label} | {one.num_train} | {one.num_test} | {counted(one.num_right, one.num_test)} | "
+            f"{counted(one.num_turned_away, one.num_test)} | {one.mistaken_for or '–'} |"
             for one in rows
         ),
         "",
@@ -274,7 +281,6 @@ def _part(answers: Answers, doubt: Doubt) -> ImageSet:
     return part
 
 
-def _of(count: int | None, total: int) -> str:
-    if count is None or not total:
-        return "–"
-    return f"{count} ({count / total:.0%})"
+def _threshold(calibration: Calibration) -> float | None:
+    points = {point.name: point.threshold for point in calibration.operating_points}
+    return points.get(DEFAULT_OPERATING_POINT)

@@ -95,7 +95,7 @@ class Fitting:
         self.statistics = normalisation(config, splits.train)
         torch.manual_seed(config.seed)  # the same weights in every process
         classifier = build_classifier(config, splits.num_classes, self.statistics)
-        prepare_backbone(classifier, splits.train)
+        prepare_backbone(classifier, config, splits)
         if start is not None:
             classifier.load_state_dict(start.weights)
         self.classifier: Classifier = process.place(classifier)

@@ -24,9 +24,9 @@ def train_head(
     head: CentredHead, method: Method, features: Tensor, labels: Tensor, *, seed: int, class_balance: float = 0.0
 ) -> float:
     """Fit the centring and train the head on features (N, d); the mean loss of the last epoch."""
+    torch.manual_seed(seed)  # of dropout
     head.train().fit(features)
-    centred = head.centred(features)
-    method.start_head(head.head, _class_means(centred, labels))
+    method.start_head(head.head, _class_means(head.centred(features), labels))
     optimizer = torch.optim.AdamW(head.parameters(), lr=method.frozen_learning_rate, weight_decay=0.0)
     num_epoch_steps = math.ceil(len(labels) / BATCH_SIZE)
     num_epochs = max(MIN_EPOCHS, math.ceil(MIN_STEPS / num_epoch_steps))
@@ -34,7 +34,7 @@ def train_head(
     for step, batch in enumerate(_batches(labels, num_epochs, seed, class_balance)):
         for group in optimizer.param_groups:
             group["lr"] = method.frozen_learning_rate * _cosine(step / (num_epochs * num_epoch_steps))
-        loss = method.loss(head.head(centred[batch]), labels[batch])
+        loss = method.loss(head(features[batch]), labels[batch])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

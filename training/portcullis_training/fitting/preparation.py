@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from portcullis_training import data, methods
+from portcullis_training.backbones.middle import first_layers
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.methods import Method
@@ -19,13 +20,20 @@ from portcullis_training.recipes import RunConfig
 NUM_PREPARATION_IMAGES = 2000
 
 
-def prepare_backbone(classifier: Classifier, images: data.ImageSet) -> None:
-    """Let the backbone set from training images what it does not learn."""
-    if not classifier.backbone.is_set_from_images:
-        return
+def prepare_backbone(classifier: Classifier, config: RunConfig, splits: data.Splits) -> None:
+    """Let the backbone set from training images what it does not learn, and settle what stays as it came pretrained."""
+    backbone, spec = classifier.backbone, splits.image_spec
+    if backbone.is_set_from_images:
+        backbone.prepare((_some(splits.train) - classifier.mean) / classifier.std)
+    backbone.keeps_norms = config.keep_norms
+    if config.fixed_stride is not None:
+        for layer in first_layers(backbone, torch.zeros(1, 3, spec.height, spec.width), config.fixed_stride):
+            layer.requires_grad_(False)
+
+
+def _some(images: data.ImageSet) -> Tensor:
     positions = np.linspace(0, len(images) - 1, min(len(images), NUM_PREPARATION_IMAGES)).astype(np.int64)
-    pixels, _ = next(images.batches([positions]))
-    classifier.backbone.prepare((data.to_float(pixels) - classifier.mean) / classifier.std)
+    return data.to_float(next(images.batches([positions]))[0])
 
 
 def refuse_what_the_method_cannot(method: Method, config: RunConfig) -> None:
