@@ -33,14 +33,14 @@ ENGINE, DECODED, CORES, RAY = "engine alone", "engine, read and decoded", "score
 NUM_PICTURES = 64
 NUM_CORES = len(os.sched_getaffinity(0))
 MARK = "BENCH_OFFLINE"
-PROFILE_IMAGES = 1024
+PROFILE_IMAGES = 256
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.offline", description=__doc__)
     parser.add_argument("--bundle", type=Path, help="default: the network of the other benchmarks, 32×32 PNGs")
     parser.add_argument("--images", type=Path, help="folder of images for that bundle")
-    parser.add_argument("--blocks", type=int, default=24, help=f"of {BLOCK_IMAGES} images, scored in each round")
+    parser.add_argument("--blocks", type=int, default=40, help=f"of {BLOCK_IMAGES} images, scored in each round")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement of the engine")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, every way in each; figures are medians")
     parser.add_argument("--name", default="resnet20, 32×32 PNG", help="what the figures are of, in the results")
@@ -123,15 +123,15 @@ def _rates_of_engine(bundle: Path, seconds: float, files: Sequence[Path] = ()) -
 
 
 def _rates(rows: Iterator[ScoreRow], count: int) -> tuple[float, float]:
-    """Without the start: from the moment that every process has given a block or two, up to the last row."""
-    num_before = 2 * NUM_CORES * BLOCK_IMAGES
+    """From when every process has given a block or two to as long before the end: blocks are under way at both."""
+    margin = 2 * NUM_CORES * BLOCK_IMAGES
     for number, _ in enumerate(rows, 1):
-        if number == num_before:
+        if number == margin:
             started = time.perf_counter(), _processor_seconds_of_all()
-        if number == count:
+        if number == count - margin:
             ended = time.perf_counter(), _processor_seconds_of_all()
     wall, processor = (after - before for before, after in zip(started, ended, strict=True))
-    return (count - num_before) / wall, NUM_CORES * (count - num_before) / processor
+    return (count - 2 * margin) / wall, NUM_CORES * (count - 2 * margin) / processor
 
 
 def _processor_seconds_of_all() -> float:
