@@ -33,8 +33,8 @@ def score_on_ray(task: Task, keys: Sequence[str], address: str | None) -> Iterat
             compute=ray.data.ActorPoolStrategy(size=num_actors),
         )
         try:
-            for row in scored.iter_rows():
-                yield ScoreRow(**row)
+            for block in scored.iter_batches(batch_size=None, batch_format="pyarrow"):
+                yield from (ScoreRow(**row) for row in block.to_pylist())
         except RayError as error:
             raise PortcullisError(f"Ray gave up: {_cause(error)}; the same command goes on where it stopped") from None
 
