@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import ray
@@ -33,8 +33,9 @@ def score_on_ray(task: Task, keys: Sequence[str], address: str | None) -> Iterat
             compute=ray.data.ActorPoolStrategy(size=num_actors),
         )
         try:
-            for block in scored.iter_batches(batch_size=None, batch_format="pyarrow"):
-                yield from (ScoreRow(**row) for row in block.to_pylist())
+            tables: Iterable[Any] = scored.iter_batches(batch_size=None, batch_format="pyarrow")
+            for table in tables:
+                yield from (ScoreRow(**row) for row in table.to_pylist())
         except RayError as error:
             raise PortcullisError(f"Ray gave up: {_cause(error)}; the same command goes on where it stopped") from None
 
