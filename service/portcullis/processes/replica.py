@@ -14,9 +14,10 @@ from portcullis.http.server import Server
 from portcullis.processes.assignment import METRICS_DIRECTORY
 from portcullis.processes.bundles import CACHE_DIRECTORY
 from portcullis.processes.instance import Instance
-from portcullis.processes.listening import bind, server_of
+from portcullis.processes.listening import server_of
 from portcullis.processes.placement import place
 from portcullis.processes.serving import Serving
+from portcullis.processes.sockets import bind
 from portcullis.settings import Settings
 from portcullis.telemetry import logs
 from portcullis.telemetry.instruments import DIRECTORY_VARIABLE

@@ -16,9 +16,9 @@ from portcullis.http.tls import certificate_of
 from portcullis.processes.assignment import METRICS_DIRECTORY
 from portcullis.processes.instance import Instance
 from portcullis.processes.layout import Layout
-from portcullis.processes.listening import address_of, bind
 from portcullis.processes.placement import Placement, place
 from portcullis.processes.slot import Slot
+from portcullis.processes.sockets import address_of, bind
 from portcullis.settings import Settings
 from portcullis.telemetry.files import forget_gauges
 

@@ -3,6 +3,8 @@
 import os
 import resource
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,14 @@ from tests.service.pictures import RED
 
 pytestmark = pytest.mark.slow
 CHATTER = "a library that greets whoever loads it"
+
+
+def test_it_loads_nothing_that_only_an_answer_needs():
+    """It answers nobody: a server's packages would cost a start most of a second, and memory for as long as it runs."""
+    packages = ("fastapi", "uvicorn", "onnxruntime", "PIL", "orjson")
+    loaded = f"import sys, portcullis.processes.supervisor; print([name for name in {packages} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_a_line_on_a_workers_standard_output_is_only_a_line(models, tmp_path):

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from portcullis.errors import SettingsError
-from portcullis.processes.listening import address_of, bind
+from portcullis.processes.sockets import address_of, bind
 from tests import tiny
 from tests.hammer import PATIENCE_SECONDS, eventually
 from tests.running import ADMIN_KEY, RunningService
