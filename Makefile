@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # ONNX Runtime's build for NVIDIA GPUs where a GPU answers, the smaller CPU build elsewhere.
 RUNTIME := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SERVE_ARGS ?=
-TEST_PROCESSES ?= $(shell expr $$(nproc) + 2)
+TEST_PROCESSES ?= $(shell expr $$(nproc) + 3)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve demo test check bench bench-peers lock image-test clean
@@ -21,7 +21,7 @@ serve: $(VENV)/.serving  ## Serve the shipped bundle on 127.0.0.1:8000 (SERVE_AR
 demo: $(VENV)/.training  ## Train, calibrate, evaluate and export on `digits`, in under 2 minutes
 	$(BIN)/portcullis-train run --recipe digits
 
-# A process a core and two more, since many tests wait for servers; each file's tests in one of them, files with long ones
+# A process a core and three more, since many tests wait for servers; each file's tests in one of them, files with long ones
 # first (tests/conftest.py), and one thread each for torch: two would wait for each other. Lint and types are tests too.
 test: $(VENV)/.development  ## Lint, types and all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder

@@ -206,7 +206,7 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "docs" / "examples").glob("*.jpg"
 def crops_of_the_examples(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Of every example four, a class an example: float32 NCHW, and labels."""
     crops = [
-        crop(path.read_bytes(), 100 * seed + number, PhotoCrops(0.3, 0), (128, 128), "bicubic")
+        crop(path.read_bytes(), 100 * seed + number, PhotoCrops(0.3, 0), (96, 96), "bicubic")
         for path in EXAMPLES for number in range(4)
     ]  # fmt: skip
     pixels = torch.from_numpy(np.stack([np.array(one) for one in crops]))
