@@ -1,4 +1,4 @@
-"""`python -m bench.measured_tables`: what was measured of faults and fleets, into the pages; a test compares."""
+"""`python -m bench.measured_tables`: what was measured of faults, fleets and methods, into the pages; tests compare."""
 
 import json
 from pathlib import Path
@@ -6,19 +6,22 @@ from typing import Any
 
 from bench import faults, fleet
 from bench.marked import with_table
+from bench.method_rows import with_rows
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 RELIABILITY, FLEET = ROOT / "docs" / "reliability.md", ROOT / "docs" / "fleet.md"
+METHODS, PAPER = ROOT / "docs" / "methods.md", ROOT / "docs" / "results" / "paper" / "paper.json"
 
 
 def documents() -> dict[Path, str]:
-    """Both pages as they should be."""
+    """The pages as they should be."""
     read = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in ("faults", "fleet", "many")}
     reliability = with_table(RELIABILITY.read_text(), "faults", faults.table(read["faults"]))
     return {
         RELIABILITY: with_table(reliability, "fleet", fleet.table(read["fleet"])),
         FLEET: with_table(FLEET.read_text(), "many", many_table(read["many"])),
+        METHODS: with_rows(METHODS.read_text(), PAPER),
     }
 
 

@@ -22,7 +22,7 @@ from portcullis_training.recipes import RECIPES, RunConfig, make_config
 from portcullis_training.runs.directory import Run, create_run, measured_against, open_run
 
 if TYPE_CHECKING:
-    from portcullis_training.comparing.paper_page import Tiers
+    from portcullis_training.comparing.paper_table import Tiers
     from portcullis_training.measuring.evaluation import Evaluation
 
 COMPARED = ("softmax", "isomaxplus", "dismax", "dismax+fractional")
@@ -255,12 +255,12 @@ def _ablate(namespace: argparse.Namespace) -> None:
 
 
 def _compare(namespace: argparse.Namespace) -> None:
-    from portcullis_training.comparing import budgets, compare, paper
+    from portcullis_training.comparing import budgets, compare, paper, paper_table
     from portcullis_training.comparing import report as comparison_report
     from portcullis_training.fitting.fit import Interrupted
 
     config, output = _config(namespace), namespace.output
-    listed = namespace.variants or ",".join(paper.VARIANTS.get(namespace.table, COMPARED))
+    listed = namespace.variants or ",".join(paper_table.VARIANTS.get(namespace.table, COMPARED))
     variants = [compare.parse_variant(name) for name in listed.split(",")]
     seeds = compare.parse_numbers(namespace.seeds, "seeds", "0,1,2")
     try:
@@ -280,10 +280,17 @@ def _compare(namespace: argparse.Namespace) -> None:
     _say(f"written: {output / written}")
 
 
+def _page(namespace: argparse.Namespace) -> None:
+    from portcullis_training.comparing.paper import read_table, write_page
+
+    found = read_table(namespace.figures)
+    _say(f"written: {write_page(found, namespace.figures.parent)}")
+
+
 def _tiers(namespace: argparse.Namespace, config: RunConfig) -> Tiers:
     """Near, far and very far sets as they were given, or those of the config."""
     from portcullis_training.comparing.paper import tiers_of
-    from portcullis_training.comparing.paper_page import Tiers
+    from portcullis_training.comparing.paper_table import Tiers
 
     given = {name: getattr(namespace, name) for name in ("near", "far", "very_far")}
     if not any(given.values()):
@@ -339,6 +346,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "export": _export,
     "ablate": _ablate,
     "compare": _compare,
+    "page": _page,
     "figures": _figures,
     "pack": _pack,
     "recipes": _recipes,

@@ -9,8 +9,9 @@ import pytest
 from portcullis_training.comparing import compare as comparing
 from portcullis_training.comparing.cells import place, spread
 from portcullis_training.comparing.compare import Comparison, parse_variant
-from portcullis_training.comparing.paper import VARIANTS, table_config, tabulate, tiers_of
-from portcullis_training.comparing.paper_page import PaperTable, Tiers, bold_rows, page, paper_scores
+from portcullis_training.comparing.paper import table_config, tabulate, tiers_of
+from portcullis_training.comparing.paper_page import page
+from portcullis_training.comparing.paper_table import VARIANTS, PaperTable, Tiers, bold_rows, paper_scores
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting.fit import Interrupted
 from portcullis_training.runs.directory import Run, create_run
@@ -118,6 +119,7 @@ def test_a_table_is_written_after_each_cell_resumed_and_its_ensemble_made_of_its
         tabulate(*arguments)  # type: ignore[arg-type]
     assert trained == ["tiny-twins-softmax-seed0", "tiny-twins-softmax-seed1"]
     assert "| SoftMax | MPS | " in (tmp_path / "results" / "paper.md").read_text()
+    first = (tmp_path / "results" / "plots" / "paper-detection.png").read_bytes()
 
     monkeypatch.setattr(comparing, "train", train)
     written = tabulate(*arguments)  # type: ignore[arg-type]
@@ -125,6 +127,7 @@ def test_a_table_is_written_after_each_cell_resumed_and_its_ensemble_made_of_its
     assert not (tmp_path / "runs" / "tiny-twins-softmax-x2-seed0" / "members").exists(), "the twins are its members"
     text = (tmp_path / "results" / "paper.md").read_text()
     assert text == "\n".join(page(written)) + "\n"
+    assert (tmp_path / "results" / "plots" / "paper-detection.png").read_bytes() != first, "drawn anew with each cell"
     single, ensemble = written.comparison.twins
     cost = ensemble.evaluation.inference_cost_relative_to_softmax["batch of 32"]
     assert cost > 1.3 > single.evaluation.inference_cost_relative_to_softmax["batch of 32"]

@@ -64,6 +64,12 @@ example:
   portcullis-train {command} runs/softmax runs/isomaxplus runs/dismax --output docs/results/figures
 """
 
+PAGE_EXAMPLES = """\
+Nothing is trained: the figures are those of the file, so that a page can be written anew with newer words or plots.
+example:
+  portcullis-train {command} docs/results/paper/paper.json
+"""
+
 ABLATE_EXAMPLES = """\
 example (twins that differ in their method, both calibrated):
   portcullis-train {command} runs/digits runs/digits-softmax --output docs/results/ablation
@@ -136,6 +142,8 @@ def build(functions: Commands) -> Parser:
     _add_pictures(answers)
     _add_ablate(add("ablate", "tabulate what every part of the score of calibrated runs is worth", ABLATE_EXAMPLES))
     _add_compare(add("compare", "train twins that differ in their method alone, and tabulate them", COMPARE_EXAMPLES))
+    page = add("page", "write the page and plots of a table again from its figures", PAGE_EXAMPLES)
+    page.add_argument("figures", type=Path, metavar="FILE", help="paper.json or ablation.json, as compare wrote it")
     _add_figures(add("figures", "draw loss landscapes, mean logits and a compound image of runs", FIGURES_EXAMPLES))
     _add_pack(add("pack", "write the images of a data spec as one npz file", PACK_EXAMPLES))
     recipes = add("recipes", "list the recipes, or show one", "example:\n  portcullis-train {command} digits\n")

@@ -3,23 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from portcullis_training.comparing.compare import Comparison, Say, Variant, train_twins
-from portcullis_training.comparing.paper_page import PaperTable, Table, Tiers, page
+from portcullis_training.comparing.paper_page import page
+from portcullis_training.comparing.paper_plots import plots_of
+from portcullis_training.comparing.paper_table import PaperTable, Table, Tiers
 from portcullis_training.data.outside import short_name
 from portcullis_training.errors import ConfigError
 from portcullis_training.recipes import RunConfig
 from portcullis_training.runs import atomic
-
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "paper": (
-        "softmax", "softmax+fractional", "isomax", "isomaxplus", "isomaxplus+cutmix", "scaled_cosine", "godin",
-        "godin_dropout", "godin_preprocessing", "duq", "sngp", "dismax", "dismax+fractional", "softmax×3",
-    ),
-    "ablation": (
-        "softmax", "softmax+fractional", "isomaxplus", "isomaxplus+cutmix", "dismax", "dismax+fractional",
-    ),
-}  # fmt: skip
-"""Of each table where none are asked for; the ensemble last, when its members are there."""
 
 
 def tiers_of(outside: Sequence[str]) -> Tiers:
@@ -41,7 +34,7 @@ def tabulate(
     def tell(comparison: Comparison) -> None:
         found = PaperTable(table=table, tiers=named, comparison=comparison)
         atomic.write_text(output / f"{table}.json", found.model_dump_json(indent=1) + "\n")
-        atomic.write_text(output / f"{table}.md", "\n".join(page(found)) + "\n")
+        write_page(found, output)
 
     comparison, _ = train_twins(config, variants, seeds, runs, say, tell)
     return PaperTable(table=table, tiers=named, comparison=comparison)
@@ -51,3 +44,25 @@ def table_config(base: RunConfig, tiers: Tiers) -> RunConfig:
     """What all cells share: one split, so that ensembles may be made of the twins, and scores as the paper has them."""
     split_seed = 0 if base.split_seed is None else base.split_seed
     return base.model_copy(update={"outside": tiers.specs, "split_seed": split_seed, "score": "own"})
+
+
+def read_table(path: Path) -> PaperTable:
+    """What a paper.json or ablation.json holds."""
+    try:
+        return PaperTable.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(f"expected the figures of a table, such as paper.json, found no file {path}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path} does not hold the figures of a table: {where}: {first['msg']}") from None
+
+
+def write_page(found: PaperTable, output: Path) -> Path:
+    """The page and its plots; nothing but the figures decides what they show, so that they can be made again."""
+    (output / "plots").mkdir(parents=True, exist_ok=True)
+    for name, content in plots_of(found).items():
+        (output / name).write_bytes(content)
+    written = output / f"{found.table}.md"
+    atomic.write_text(written, "\n".join(page(found)) + "\n")
+    return written

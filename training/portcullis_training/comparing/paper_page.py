@@ -1,179 +1,160 @@
-"""The page of a table as the paper has it: its columns, its scores, its rule for "the same", and all other scores."""
+"""The page of a table as the paper has it: what differs, the tables, who is best, and all other scores."""
 
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
-
-from portcullis_training.comparing.compare import Comparison, Twin, parse_variant
+from portcullis_training.comparing.compare import parse_variant
+from portcullis_training.comparing.paper_command import command_of
+from portcullis_training.comparing.paper_plots import PLOTS
+from portcullis_training.comparing.paper_table import (
+    FIRST_TITLES,
+    TNR,
+    VARIANTS,
+    Column,
+    PaperTable,
+    Row,
+    ablation_rows,
+    bold_rows,
+    main_columns,
+    mean_and_margin,
+    paper_rows,
+    render,
+    tnr_columns,
+)
+from portcullis_training.comparing.papers_figures import CIFAR10, RESIZED, is_cifar10
 from portcullis_training.comparing.report import FIGURES, by_title, describe_sizes, spread
 from portcullis_training.exporting.report import score_title
-from portcullis_training.fitting.ensemble import method_of
 from portcullis_training.measuring.predictions import CALIBRATED, WITHOUT
-from portcullis_training.recipes import RunConfig
 
-Table = Literal["paper", "ablation"]
-NEAR, FAR, VERY_FAR = "near", "far", "very far"
-TIER_FIGURES = {NEAR: "AUPR out", FAR: "AUROC", VERY_FAR: "AUPR out"}
-"""What the paper prints of each tier."""
-TNR = "TNR@TPR95"
-MPS, MDS, MMLES = "max_probability", "max_logit", "mmles"
-TIMED = "batch of 32"
-
-
-class Tiers(BaseModel):
-    """Outside sets by how far they are from the inside images: data specs, or the names that tables print."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    near: tuple[str, ...]
-    far: tuple[str, ...]
-    very_far: tuple[str, ...]
-
-    @property
-    def specs(self) -> tuple[str, ...]:
-        """All sets, the nearest first."""
-        return (*self.near, *self.far, *self.very_far)
-
-    @property
-    def by_set(self) -> dict[str, str]:
-        """The tier of each set."""
-        named = ((NEAR, self.near), (FAR, self.far), (VERY_FAR, self.very_far))
-        return {name: tier for tier, names in named for name in names}
-
-
-class PaperTable(BaseModel):
-    """What paper.json or ablation.json holds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    table: Table
-    tiers: Tiers
-    comparison: Comparison
-
-
-@dataclass(frozen=True)
-class Row:
-    """A method by some scores, all seeds."""
-
-    labels: tuple[str, str]
-    twins: Sequence[Twin]
-    score_at: Callable[[str], str]
-    """The score for sets of a tier."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One figure of every row."""
-
-    title: str
-    digits: int
-    read: Callable[[Twin, Row], float]
-    is_better_high: bool = True
-
-    def values(self, row: Row) -> list[float]:
-        """Of all seeds; none where it was not measured, such as a cost that would have taken too long."""
-        try:
-            return [self.read(twin, row) for twin in row.twins]
-        except KeyError:
-            return []
+OURS = ("dismax", "dismax+fractional")
+BEHIND = "behind by"
+RULE = (
+    "Mean over the seeds ± standard deviation, in % but for ECE. **Bold**: the best of a column, and all that perform "
+    "the same by the paper's rule, those whose mean differs from it by less than the sum of both deviations; of one "
+    "seed no deviation is known, and none is counted. Inside (in-distribution) is positive, but outside "
+    "(out-of-distribution, OOD) for AUPR out. † is with the fractional regulariser."
+)
+EFFICIENCY = (
+    " Efficiency: images per second of the exported graph over those of the same backbone with a linear head, both "
+    "timed in one interleaved run; GODIN with preprocessing, which is no graph, in torch."
+)
+SHARED_MEMBERS = (
+    " An ensemble's members are the single networks of its seed and the seeds after it, so ensembles of neighbouring "
+    "seeds share members, and their deviation is too small."
+)
 
 
 def page(found: PaperTable) -> list[str]:
     """The whole page: nothing but the figures decides what it says."""
-    sets = found.tiers.by_set
-    tnr = [_detection(name, tier, TNR) for name, tier in sets.items()]
+    return [*_head(found), *tables(found), *_plots(found), *_the_papers(found), *_long_form(found)]
+
+
+def tables(found: PaperTable) -> list[str]:
+    """The tables as the paper has them, each under its heading, and where DisMax stands in the first."""
+    tnr = tnr_columns(found.tiers)
     if found.table == "ablation":
-        tables = [f"## Ablation: {TNR}", "", *render(("method", "score"), ablation_rows(found), tnr), ""]
-    else:
-        rows, first = paper_rows(found), ("method", "score near / far")
-        detection = [_detection(name, tier, TIER_FIGURES[tier]) for name, tier in sets.items()]
-        tables = ["## The table", "", *render(first, rows, [*INSIDE_COLUMNS, *detection]), ""]
-        tables += [f"## {TNR}", "", *render(first, rows, tnr), ""]
-    return [*_head(found), *tables, *_long_form(found)]
+        return [f"## Ablation: {TNR}", "", *render(("method", "score"), ablation_rows(found), tnr), ""]
+    rows, columns = paper_rows(found), main_columns(found.tiers)
+    lines = ["## The table", "", *render(FIRST_TITLES, rows, columns), ""]
+    return [*lines, *standing(rows, columns), f"## {TNR}", "", *render(FIRST_TITLES, rows, tnr), ""]
 
 
-def paper_rows(found: PaperTable) -> list[Row]:
-    """Each method by the scores that the paper has for it."""
+def rows_of(found: PaperTable, variants: Sequence[str]) -> list[str]:
+    """The rows of some variants out of the table, below its titles and as bold as they are there."""
+    rows = paper_rows(found)
+    titles, line, *lines = render(FIRST_TITLES, rows, main_columns(found.tiers))
+    chosen = [text for row, text in zip(rows, lines, strict=True) if row.twins[0].variant in variants]
+    return [titles, line, *chosen] if chosen else []
+
+
+def standing(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
+    """Figure by figure who is best, and how far DisMax is behind where it is."""
+    ours = [number for number, row in enumerate(rows) if row.twins[0].variant in OURS]
+    if not ours or len(rows) == len(ours):
+        return []
+    known = [(column, [column.values(row) for row in rows]) for column in columns]
+    verdicts = [_verdicts(column, values, ours) for column, values in known if all(values)]
+    titles = [rows[number].labels[0] for number in ours]
+    counted = ", ".join(
+        f"{title} in {sum(not said[place].startswith(BEHIND) for _, _, said in verdicts)}"
+        for place, title in enumerate(titles)
+    )
+    lines = [f"| figure | best | {' | '.join(titles)} |", "|" + " --- |" * (2 + len(titles))]
+    for column, best, said in verdicts:
+        mean = mean_and_margin(column.values(rows[best]))[0]
+        lines.append(f"| {column.title} | {rows[best].labels[0]}, {mean:.{column.digits}f} | {' | '.join(said)} |")
+    sentence = f"Of {len(verdicts)} figures the best, or the same as the best by the rule above: {counted}."
+    return ["## Where DisMax stands", "", sentence, "", *lines, ""]
+
+
+def _verdicts(column: Column, values: Sequence[Sequence[float]], ours: Sequence[int]) -> tuple[Column, int, list[str]]:
+    """The best row of a column, and of each of ours what it is beside that."""
+    means = [mean_and_margin(one)[0] for one in values]
+    best = means.index((max if column.is_better_high else min)(means))
+    is_bold = bold_rows(values, is_better_high=column.is_better_high)
+    said = [
+        ("best" if number == best else "the same")
+        if is_bold[number]
+        else f"{BEHIND} {abs(means[number] - means[best]):.{column.digits}f}"
+        for number in ours
+    ]
+    return column, best, said
+
+
+def _head(found: PaperTable) -> list[str]:
+    comparison, config = found.comparison, found.comparison.config
+    averaged = f", weights averaged by {config.weight_averaging}" if config.weight_averaging else ""
+    ensemble = SHARED_MEMBERS if any("×" in twin.variant for twin in comparison.twins) else ""
     return [
-        Row((title, " / ".join(dict.fromkeys(map(score_title, scores)))), twins, _near_and_far(*scores))
-        for title, twins in by_title(found.comparison).items()
-        for scores in [paper_scores(twins[0].variant)]
+        f"# {config.name}: the paper's {'table' if found.table == 'paper' else 'ablation'}",
+        "",
+        f"{config.backbone} on {config.data}, {config.epochs} epochs ({config.schedule}{describe_sizes(config)}, batch "
+        f"{config.batch_size}, learning rate {config.learning_rate}, weight decay {config.weight_decay}, precision "
+        f"{config.precision}{averaged}), seeds {', '.join(map(str, comparison.seeds))}, commit {comparison.commit}. "
+        "The paper is Macêdo, Zanchettin, Ludermir 2022 (arXiv 2205.05874).",
+        "",
+        *_incomplete(found),
+        "What differs from the paper:",
+        "",
+        f"- It has DenseNet-BC-100, ResNet-34 and WRN-28-10, 300 epochs and five runs; here {config.backbone}, "
+        f"{config.epochs} epochs and {len(comparison.seeds)}.",
+        "- It quotes Scaled Cosine, GODIN, Deep Ensemble, DUQ and SNGP from their own papers; here all are trained "
+        "alike, by one schedule that was tuned for none of them.",
+        "- It chose checkpoints and temperatures on test images; here the last weights are taken, and temperatures "
+        "fitted on images held out for that.",
+        *([f"- {RESIZED}"] if is_cifar10(config.data) else []),
+        "",
+        "```sh",
+        *command_of(found),
+        "```",
+        "",
+        RULE + (EFFICIENCY if found.table == "paper" else "") + ensemble,
+        "",
     ]
 
 
-def ablation_rows(found: PaperTable) -> list[Row]:
-    """Each method by MPS, by MDS, by MMLES, and by MPS near and MMLES far."""
-    pairs = ((MPS, MPS), (MDS, MDS), (MMLES, MMLES), (MPS, MMLES))
-    return [
-        Row((title, " / ".join(dict.fromkeys(map(score_title, pair)))), twins, _near_and_far(*pair))
-        for title, twins in by_title(found.comparison).items()
-        for pair in pairs
-    ]
+def _incomplete(found: PaperTable) -> list[str]:
+    """What a reader must know of a table that is still being trained."""
+    comparison = found.comparison
+    there = {(twin.variant, twin.seed) for twin in comparison.twins}
+    variants = list(dict.fromkeys([*(twin.variant for twin in comparison.twins), *VARIANTS[found.table]]))
+    missing: dict[str, list[str]] = {}
+    for variant in variants:
+        seeds = [str(seed) for seed in comparison.seeds if (variant, seed) not in there]
+        if seeds:
+            missing.setdefault(", ".join(seeds), []).append(parse_variant(variant).title)
+    said = "; ".join(f"without seed {seeds}: {' · '.join(titles)}" for seeds, titles in missing.items())
+    return [f"**Not the whole table**, {said}.", ""] if said else []
 
 
-def paper_scores(variant: str) -> tuple[str, str]:
-    """The scores for near and for far sets that the paper has for a method."""
-    parsed = parse_variant(variant)
-    method = method_of(RunConfig(method=parsed.method, members=parsed.members))
-    return method.paper_scores or (method.score_name, method.score_name)
-
-
-def bold_rows(values: Sequence[Sequence[float]], *, is_better_high: bool) -> list[bool]:
-    """Which rows are best: the one of the best mean, and those that perform the same as it.
-
-    The paper's rule: two perform the same where their means differ by less than the sum of their margins.
-    """
-    known = {number: _mean_and_margin(row) for number, row in enumerate(values) if row}
-    if not known:
-        return [False] * len(values)
-    best, margin = (max if is_better_high else min)(known.values(), key=lambda found: found[0])
-    return [
-        number in known and (known[number][0] == best or abs(known[number][0] - best) < known[number][1] + margin)
-        for number in range(len(values))
-    ]
-
-
-def render(first: tuple[str, str], rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
-    """Markdown: mean ± deviation in every cell, what is best in bold."""
-    cells = [[column.values(row) for row in rows] for column in columns]
-    bold = [
-        bold_rows(values, is_better_high=column.is_better_high)
-        for column, values in zip(columns, cells, strict=True)
-    ]  # fmt: skip
-    titles = [*first, *(column.title for column in columns)]
-    lines = ["| " + " | ".join(titles) + " |", "|" + " --- |" * len(titles)]
-    for number, row in enumerate(rows):
-        shown = []
-        for column, values, is_bold in zip(columns, cells, bold, strict=True):
-            text = spread(values[number], column.digits) if values[number] else "–"
-            shown.append(f"**{text}**" if is_bold[number] else text)
-        lines.append("| " + " | ".join([*row.labels, *shown]) + " |")
+def _plots(found: PaperTable) -> list[str]:
+    lines = ["## Plots", ""]
+    for name, (words, _) in PLOTS[found.table].items():
+        lines += [f"![{words}]({name})", ""]
     return lines
 
 
-INSIDE_COLUMNS = (
-    Column("accuracy %", 1, lambda twin, row: 100 * twin.evaluation.inside.accuracy),
-    Column("efficiency %", 1, lambda twin, row: 100 / twin.evaluation.inference_cost_relative_to_softmax[TIMED]),
-    Column("ECE", 4, lambda twin, row: twin.evaluation.inside.ece, is_better_high=False),
-)
-
-
-def _detection(outside: str, tier: str, figure: str) -> Column:
-    def read(twin: Twin, row: Row) -> float:
-        return 100 * FIGURES[figure](twin.evaluation.outside[outside].by_score[row.score_at(tier)])
-
-    return Column(f"{tier}: {outside}, {figure}", 1, read)
-
-
-def _near_and_far(near: str, far: str) -> Callable[[str], str]:
-    return lambda tier: near if tier == NEAR else far
-
-
-def _mean_and_margin(values: Sequence[float]) -> tuple[float, float]:
-    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+def _the_papers(found: PaperTable) -> list[str]:
+    return [*CIFAR10.splitlines(), ""] if found.table == "paper" and is_cifar10(found.comparison.config.data) else []
 
 
 def _long_form(found: PaperTable) -> list[str]:
@@ -189,31 +170,3 @@ def _long_form(found: PaperTable) -> list[str]:
                     cells = [spread([100 * read(one) for one in figures], 1) for read in FIGURES.values()]
                     lines.append(f"| {title} | {score_title(score)} | {name} | " + " | ".join(cells) + " |")
     return lines
-
-
-def _head(found: PaperTable) -> list[str]:
-    comparison, config = found.comparison, found.comparison.config
-    has_ensemble = any("×" in twin.variant for twin in comparison.twins)
-    return [
-        f"# {config.name}: the paper's {'table' if found.table == 'paper' else 'ablation'}",
-        "",
-        f"{config.backbone} on {config.data}, {config.epochs} epochs ({config.schedule}{describe_sizes(config)}, batch "
-        f"{config.batch_size}, learning rate {config.learning_rate}, weight decay {config.weight_decay}), seeds "
-        f"{', '.join(map(str, comparison.seeds))}, commit {comparison.commit}. What differs from the paper: it has "
-        "DenseNet-BC-100, ResNet-34 and WRN-28-10, 300 epochs and five runs; it quotes Scaled Cosine, GODIN, Deep "
-        "Ensemble, DUQ and SNGP from their own papers, where all are trained alike here; it chose checkpoints and "
-        "temperatures on test images, where they are held out here.",
-        "",
-        "Mean over the seeds ± standard deviation. Bold: the best of a column, and all that perform the same, those "
-        "whose mean differs from it by less than the sum of both deviations. Inside (in-distribution) is positive, but "
-        "outside (out-of-distribution, OOD) for AUPR out. Efficiency: images per second of the exported graph over "
-        "those of the same backbone with a linear head, both timed in one interleaved run; GODIN with preprocessing, "
-        "which is no graph, in torch. † is with the fractional regulariser." + (SHARED_MEMBERS if has_ensemble else ""),
-        "",
-    ]
-
-
-SHARED_MEMBERS = (
-    " An ensemble's members are the single networks of its seed and the seeds after it, so ensembles of neighbouring "
-    "seeds share members, and their deviation is too small."
-)

@@ -1,12 +1,12 @@
 """results.md and its plots: what a comparison of twins found, as tables with mean and spread over the seeds."""
 
-import re
 import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from portcullis.bundle.manifest import FITTED
 from portcullis_training.comparing.compare import Comparison, Twin
+from portcullis_training.comparing.papers_figures import is_cifar10
 from portcullis_training.comparing.twin_plots import plots_of
 from portcullis_training.exporting.report import score_title
 from portcullis_training.measuring.evaluation import DetectionFigures, Evaluation
@@ -16,7 +16,6 @@ from portcullis_training.runs import atomic
 from portcullis_training.runs.directory import Run
 
 PAGE_FILE = "results.md"
-_CIFAR10 = re.compile(r"(?<![a-z0-9])cifar10(?![0-9])")  # as a name or in that of a file, but not CIFAR-100
 PAPER = """\
 ## The paper's figures
 
@@ -59,7 +58,7 @@ def tables(comparison: Comparison) -> list[str]:
     """The page without its plots, line by line: nothing but the comparison decides what it says."""
     sections = (_head, _classification, _overview, _detection, _temperatures)
     lines = [line for section in sections for line in section(comparison)]
-    return [*lines, *PAPER.splitlines(), ""] if _CIFAR10.search(comparison.config.data) else lines
+    return [*lines, *PAPER.splitlines(), ""] if is_cifar10(comparison.config.data) else lines
 
 
 def _head(comparison: Comparison) -> list[str]:
