@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import load_bundle
-from portcullis_training.data import as_array
+from portcullis_training.data import as_array, to_float
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.export import export
+from portcullis_training.fitting import checkpoint
 from portcullis_training.fitting.members import member_config
 from portcullis_training.fitting.staged import is_trained, train
 from portcullis_training.measuring.calibration import calibrate
@@ -75,6 +77,33 @@ def test_preprocessing_is_evaluated_in_torch_and_export_says_why_it_refuses(tmp_
     assert trained.readings_of("test", trained.splits.test).beside.shape == (len(trained.splits.test), 10)
     with pytest.raises(ConfigError, match="godin_preprocessing cannot be exported: its score needs the gradient"):
         export(run, tmp_path / "models")
+
+
+def test_preprocessing_has_the_very_network_of_godin(tmp_path: Path) -> None:
+    """So that the score without preprocessing can be exported in its place, as its refusal says."""
+    states = []
+    for method in ("godin", "godin_preprocessing"):
+        run = create_run(tmp_path, TINY.model_copy(update={"name": method, "method": method, "epochs": 1}))
+        train(run, show_progress=False)
+        states.append(checkpoint.load_classifier(run).state_dict())
+    godin, preprocessing = states
+    assert preprocessing.keys() - godin.keys() == {"head.epsilon"}
+    assert all(torch.equal(tensor, preprocessing[name]) for name, tensor in godin.items())
+
+
+def test_sngp_ships_the_precision_of_the_averaged_weights(tmp_path: Path) -> None:
+    run = create_run(
+        tmp_path, TINY.model_copy(update={"name": "sngp", "method": "sngp", "epochs": 2, "weight_averaging": 0.9})
+    )
+    train(run, show_progress=False)
+    shipped, train_images = checkpoint.load_classifier(run), open_trained(run).splits.train
+    last = shipped.state_dict().keys() & (saved := checkpoint.load(run.checkpoint_path).classifier).keys()
+    assert any(not torch.equal(shipped.state_dict()[name], saved[name]) for name in last if name.endswith("beta"))
+    with torch.inference_mode():
+        features = shipped.features(to_float(torch.from_numpy(as_array(train_images))))
+        phi = shipped.head.random_features(features).double().numpy()  # type: ignore[union-attr, operator]
+    expected = np.linalg.inv(np.eye(phi.shape[1]) + phi.T @ phi)
+    np.testing.assert_allclose(shipped.head.covariance.numpy(), expected, atol=1e-3)  # type: ignore[union-attr, operator]
 
 
 def test_an_ensemble_is_served_as_one_graph_and_no_member_saw_held_out_images(tmp_path: Path) -> None:
