@@ -71,13 +71,13 @@ def test_a_worker_whose_engine_breaks_says_why_and_is_replaced(breakable, how, s
 
 
 def test_a_service_whose_engines_keep_failing_says_so_and_comes_back_when_they_work(breakable):
-    service, broken = breakable()
-    workers = set(service.workers())
+    service, broken = breakable("--workers", "1")
+    [worker] = service.workers()
     broken.write_text("fail everybody")
     statuses = ask_until(service, lambda: any("cannot go on: the engine of tiny/1" in line for line in service.lines))
     assert set(statuses) <= {500, 503}
     eventually(lambda: any("times in a row; its last words: cannot serve tiny" in line for line in service.lines))
     broken.write_text("")
-    eventually(lambda: is_whole(service))
-    assert not workers <= set(service.workers())
+    eventually(lambda: is_whole(service, num_workers=1))
+    assert service.workers() != [worker]
     assert set(ask_until(service, lambda: True)) == {200}

@@ -53,7 +53,8 @@ def without_id(found):
 
 
 def test_both_layouts_give_the_same_answers(service, directory, tmp_path):
-    with RunningService(directory, tmp_path, "--serve", "tiny@1,fitted", "--default-model", "tiny") as on_cpu:
+    flags = ("--serve", "tiny@1,fitted", "--default-model", "tiny", "--workers", "1")
+    with RunningService(directory, tmp_path, *flags) as on_cpu:
         for picture in PICTURES:
             for query in ({}, {"model": "fitted", "explain": "true", "set": "0.9", "top_k": 3}):
                 assert answer(service.url, picture, **query) == answer(on_cpu.url, picture, **query)
@@ -178,7 +179,7 @@ def breakable(directory, tmp_path):
     with contextlib.ExitStack() as stack:
 
         def start(*flags):
-            usual = (*DEVICE, "--serve", "tiny@1")
+            usual = (*DEVICE, "--serve", "tiny@1", "--workers", "1")
             service = RunningService(directory, tmp_path / "runtime", *usual, *flags, environment=environment)
             return stack.enter_context(service), broken
 
@@ -196,7 +197,7 @@ def test_a_lost_device_is_left_and_found_again_and_a_second_loss_ends_the_servic
         return ready.status_code == 503 and "is being replaced" in ready.text
 
     eventually(says_why)
-    eventually(lambda: is_whole(service))
+    eventually(lambda: is_whole(service, num_fronts=1))
     assert answer(service.url, RED)["label"] == "red"
     assert any("engine 0 cannot go on: the device is lost" in line for line in service.lines)
     assert 'portcullis_broken_engines_total{model="tiny",version="1"} 1.0' in metrics_of(service)
@@ -212,7 +213,7 @@ def test_a_hung_device_is_noticed_and_replaced(breakable):
     broken.write_text(f"hang {engine}")
     assert httpx.post(f"{service.url}/v1/predict", content=RED, timeout=60).status_code == 504
     eventually(lambda: service.engines() != [engine])
-    eventually(lambda: is_whole(service))
+    eventually(lambda: is_whole(service, num_fronts=1))
     assert any("the engine of tiny/1 is broken: a batch has been running" in line for line in service.lines)
 
 
