@@ -14,7 +14,7 @@ from typing import NamedTuple
 from portcullis.answering.batch_time import BatchTime
 
 MAX_EXCESS = 2  # in queue capacities: a long flood is forgotten as soon as a short one
-LEAST_WAITING = 2  # one that waits alone is often begun before the next comes, and then the engine stands still
+LEAST_WAITING = 3  # with fewer the engine often stands still: they are begun before others come, who were refused
 
 
 @dataclass(frozen=True)
