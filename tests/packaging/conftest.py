@@ -1,23 +1,16 @@
-import os
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
+from tests.once import once
 from tests.packaging.environments import SOURCES, build_wheel, make_environment, skip_without_index
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built once, by whichever of the processes that share out the tests comes first."""
     skip_without_index(tmp_path_factory.mktemp("index"))
-    own = tmp_path_factory.getbasetemp()
-    directory = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "wheel"
-    with FileLock(f"{directory}.lock"):
-        if not (directory / "wheels").exists():
-            directory.mkdir()
-            return build_wheel(SOURCES, directory)
-    (wheel,) = (directory / "wheels").iterdir()
+    built = once(tmp_path_factory, "wheel-once", lambda made: build_wheel(SOURCES, made))
+    (wheel,) = (built / "wheels").iterdir()
     return wheel
 
 

@@ -9,6 +9,7 @@ import torch
 
 from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run, create_run, open_run
+from tests.once import once
 
 # Two threads that wait for one another on a busy machine take many times as long as one.
 torch.set_num_threads(1)
@@ -29,9 +30,9 @@ def trained_run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = RECIPES["digits"].model_copy(
         update={"name": "tiny-digits", "epochs": 4, "outside": ("noise:uniform", "shuffled"), "num_workers": 0}
     )
-    run = create_run(tmp_path_factory.mktemp("runs"), config)
-    fit(run, show_progress=False)
-    return run.directory
+    runs = once(tmp_path_factory, "trained-once", lambda made: fit(create_run(made, config), show_progress=False))
+    (directory,) = runs.iterdir()
+    return directory
 
 
 @pytest.fixture
@@ -48,11 +49,14 @@ def evaluated_run_directory(trained_run_directory: Path, tmp_path_factory: pytes
     from portcullis_training.measuring.calibration import calibrate
     from portcullis_training.measuring.evaluation import evaluate
 
-    directory = tmp_path_factory.mktemp("evaluated") / trained_run_directory.name
-    shutil.copytree(trained_run_directory, directory)
-    calibrate(open_run(directory))
-    evaluate(open_run(directory))
-    return directory
+    name = trained_run_directory.name
+
+    def make(made: Path) -> None:
+        shutil.copytree(trained_run_directory, made / name)
+        calibrate(open_run(made / name))
+        evaluate(open_run(made / name))
+
+    return once(tmp_path_factory, "evaluated-once", make) / name
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 A queue that is long because many clients wait for their answers is served in turn and refuses nobody. A queue that is
 long because more is offered than can be served would only make everybody wait: then only as much is admitted as will
-be answered soon, or as makes the next batch worth running (batch_time.py). What tells the two apart is the excess, the
-offers that have not been served; it fades, so that the end of a flood is noticed too.
+be answered soon, or as makes the next batch worth running (batch_time.py). What tells the two apart is the excess: the
+offers that were not served, less those that the engine has had time for since. A queue without an end would be as long,
+on an engine of any speed; and it would be worked off after a flood, so that its end is noticed too.
 """
 
 import math
@@ -12,8 +13,8 @@ from typing import NamedTuple
 
 from portcullis.answering.batch_time import BatchTime
 
-HALF_LIFE_SECONDS = 0.5
-MAX_EXCESS = 4  # in queue capacities: a long flood is forgotten as soon as a short one
+MAX_EXCESS = 2  # in queue capacities: a long flood is forgotten as soon as a short one
+LEAST_WAITING = 3  # with fewer the engine often stands still: they are begun before others come, who were refused
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,15 @@ class Admission:
     """Counts offers against what is served."""
 
     def __init__(self, limits: Limits, now: float, num_sharing: int = 1) -> None:
-        self._limits = limits
+        self._limits, self._num_sharing = limits, num_sharing
         self._flood = limits.queue_capacity / num_sharing
         """Excess that makes a flood; of offers that come in so many places each sees its part."""
         self._time = BatchTime()
-        self._least_waiting = 1
+        self._least_waiting = LEAST_WAITING
         """So many make the next batch worth running, however long they wait."""
         self._excess, self._at = 0.0, now
+        self._forgotten = 0.0
+        """Of the excess, what the engine had time for since it last served somebody."""
 
     @property
     def is_flooded(self) -> bool:
@@ -70,24 +73,26 @@ class Admission:
 
     def offer(self, line: Line, now: float, pool: PoolLine | None = None, deadline: float = math.inf) -> bool:
         """Count one offer; whether it may join those that wait. `pool` is given for one that must be prepared there."""
-        self._count(now)
+        self._forget(line, now)
+        self._count()
         is_full = line.num_waiting >= self._limits.queue_capacity
         return not (is_full or self._is_too_long(line, pool, now) or self._is_too_late(line, pool, now, deadline))
 
     def is_hopeless(self, line: Line, now: float, pool: PoolLine | None = None) -> bool:
         """Whether an offer is refused because of a flood, before any work is done for it; if so it is counted."""
-        self._fade(now)
+        self._forget(line, now)
         if not self._is_too_long(line, pool, now):
             return False
-        self._count(now)
+        self._count()
         return True
 
     def served(self, num_items: int, num_run: int, seconds: float, work_seconds: float | None = None) -> None:
         """What was served is no excess; how long those that ran took tells how long others will wait."""
-        self._excess = max(0.0, self._excess - num_items)
+        self._excess = max(0.0, self._excess - max(0.0, num_items - self._forgotten))
+        self._forgotten = 0.0
         if num_run:
             self._time.learn(num_run, seconds, work_seconds)
-            self._least_waiting = self._time.least_worthwhile(self._limits.max_batch)
+            self._least_waiting = max(LEAST_WAITING, self._time.least_worthwhile(self._limits.max_batch))
 
     def _is_too_long(self, line: Line, pool: PoolLine | None, now: float) -> bool:
         """In a flood: whether one more would neither be answered soon nor keep the engine, or a thread, from idling."""
@@ -109,10 +114,15 @@ class Admission:
         num_full, rest = divmod(line.num_waiting, self._limits.max_batch)
         return running + num_full * self._time.seconds(self._limits.max_batch) + self._time.seconds(rest)
 
-    def _count(self, now: float) -> None:
-        self._fade(now)
+    def _count(self) -> None:
         self._excess = min(self._excess + 1, MAX_EXCESS * self._flood)
 
-    def _fade(self, now: float) -> None:
-        self._excess *= 0.5 ** ((now - self._at) / HALF_LIFE_SECONDS)
+    def _forget(self, line: Line, now: float) -> None:
+        """Take off the excess what an engine with so few before it had time for, had there been more."""
+        full = self._time.seconds(self._limits.max_batch)
+        if full and line.num_waiting < self._least_waiting:
+            num_items = (now - self._at) / full * self._limits.max_batch / self._num_sharing
+            forgotten = min(num_items, self._excess)
+            self._excess -= forgotten
+            self._forgotten += forgotten
         self._at = now

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from portcullis.answering.admission import HALF_LIFE_SECONDS, Limits, Line, PoolLine
+from portcullis.answering.admission import LEAST_WAITING, MAX_EXCESS, Admission, Limits, Line, PoolLine
 from tests.service.answering.simulation import Phase, Simulation
 
 CPU = Limits(max_batch=8, queue_capacity=128, overload_wait_seconds=0.004)
@@ -17,11 +17,18 @@ def linear(fixed, per_item):
 
 
 on_cpu = linear(0.0001, 0.001)
+on_slow_cpu = linear(0.0003, 0.015)  # a photograph through a network of some size
+on_slowest_cpu = linear(0.001, 0.2)
 on_device = linear(0.010, 0.0008)
 
 
 def capacity(limits, seconds_of):
     return limits.max_batch / seconds_of(limits.max_batch)
+
+
+def queues(number, limits, seconds_of):
+    """Seconds in which so many full queues are served."""
+    return number * limits.queue_capacity / capacity(limits, seconds_of)
 
 
 def in_buckets(*sizes):
@@ -65,6 +72,21 @@ def test_in_a_flood_a_cpu_admits_what_is_answered_soon_and_stays_busy(times):
     # those ahead are done within the limit, but for one batch that is worth running; then comes one's own
     assert phase.wait_at(0.999) <= 2 * on_cpu(CPU.max_batch)
     assert max(phase.sizes) < CPU.max_batch
+
+
+@pytest.mark.parametrize("seconds_of", [on_slow_cpu, on_slowest_cpu], ids=["slow", "slowest"])
+@pytest.mark.parametrize("times", [1.3, 2, 4])
+def test_a_flood_is_one_on_a_slow_engine_too_and_so_is_its_end(seconds_of, times):
+    """Few are too many for it: counted by the second they look like nothing, and everybody waits for a full queue."""
+    simulation, most = Simulation(CPU, seconds_of), capacity(CPU, seconds_of)
+    simulation.run(times * most, queues(5, CPU, seconds_of))
+    flood = simulation.run(times * most, queues(20, CPU, seconds_of))
+    assert flood.served_per_second >= 0.9 * most
+    assert flood.wait_at(0.99) <= 2 * seconds_of(LEAST_WAITING) + 1e-9
+    first = simulation.run(0.6 * most, queues(MAX_EXCESS, CPU, seconds_of))
+    after = simulation.run(0.6 * most, queues(20, CPU, seconds_of))
+    assert first.num_refused <= 0.1 * first.num_offered
+    assert after.num_refused == 0
 
 
 @pytest.mark.parametrize("times", [1.3, 4])
@@ -127,18 +149,29 @@ def test_the_batch_that_runs_counts_in_the_wait():
     assert not admission.is_hopeless(Line(0, num_running=8, running_since=now), now)  # or the engine would stand still
 
 
-@pytest.mark.parametrize(("limits", "seconds_of"), [(CPU, on_cpu), (DEVICE, on_device)], ids=["cpu", "device"])
+@pytest.mark.parametrize(
+    ("limits", "seconds_of"),
+    [(CPU, on_cpu), (CPU, on_slowest_cpu), (DEVICE, on_device)],
+    ids=["cpu", "slowest cpu", "device"],
+)
 def test_many_clients_that_wait_for_their_answers_are_no_flood(limits, seconds_of):
     """A hundred of them keep the queue far longer than a flood may, for as long as they like."""
-    phase = Simulation(limits, seconds_of).run_in_turn(100, 10)
+    phase = Simulation(limits, seconds_of).run_in_turn(100, queues(100, limits, seconds_of))
     assert phase.num_refused == 0
     assert phase.served_per_second >= 0.8 * capacity(limits, seconds_of)
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds_of"), [(CPU, held_up(on_cpu)), (DEVICE, unsteady())], ids=["held up", "unsteady"]
+)
+def test_nor_are_they_where_no_two_batches_take_as_long(limits, seconds_of):
+    assert Simulation(limits, seconds_of).run_in_turn(100, 30).num_refused == 0
 
 
 def test_a_flood_that_has_ended_is_forgotten_however_long_it_was():
     simulation = Simulation(CPU, on_cpu)
     simulation.run(4 * capacity(CPU, on_cpu), 30)
-    simulation.rest(5 * HALF_LIFE_SECONDS)
+    simulation.rest(queues(MAX_EXCESS, CPU, on_cpu))
     assert simulation.run_in_turn(100, 5).num_refused == 0
 
 
@@ -155,7 +188,36 @@ def test_what_would_be_refused_is_known_before_it_is_offered():
     longest = math.floor(CPU.overload_wait_seconds / on_cpu(1))
     assert not simulation.admission.is_hopeless(Line(longest), simulation.now)
     assert simulation.admission.is_hopeless(Line(longest + 2), simulation.now)
-    assert not simulation.admission.is_hopeless(Line(longest + 2), simulation.now + 3 * HALF_LIFE_SECONDS)
+    simulation.rest(queues(MAX_EXCESS, CPU, on_cpu))
+    assert not simulation.admission.is_hopeless(simulation.line, simulation.now)
+    assert not simulation.admission.is_hopeless(Line(longest + 2), simulation.now)
+
+
+def test_where_several_share_an_engine_each_forgets_as_much_as_its_part_of_it_could_serve():
+    """A thousand a second, half of them here: of an excess of 128, more than 64 are left after 0.1 s, not after 0.2."""
+    admission = Admission(CPU, 0.0, num_sharing=2)
+    admission.served(8, 8, 0.008)
+    for _ in range(200):
+        admission.offer(Line(8), 0.0)
+    flooded = []
+    for now in (0.0, 0.1, 0.2):
+        admission.is_hopeless(Line(0), now)
+        flooded.append(admission.is_flooded)
+    assert flooded == [True, True, False]
+
+
+def test_what_is_served_is_taken_off_the_excess_once():
+    """Four of fourteen in the time that four take, and not four more when those are served: a flood is above ten."""
+    admission = Admission(Limits(max_batch=4, queue_capacity=10, overload_wait_seconds=1), 0.0)
+    admission.served(4, 4, 0.004)
+    for _ in range(14):
+        admission.offer(Line(8), 0.0)
+    assert admission.is_flooded
+    admission.is_hopeless(Line(0), 0.004)
+    admission.served(4, 4, 0.004)
+    assert not admission.is_flooded
+    admission.offer(Line(8), 0.004)
+    assert admission.is_flooded
 
 
 def pool(num_ahead, seconds_each=0.020, num_threads=1):

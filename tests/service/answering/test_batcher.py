@@ -2,6 +2,7 @@ import asyncio
 import os
 import threading
 import time
+import types
 
 import pytest
 
@@ -114,10 +115,17 @@ async def test_a_full_queue_sheds_load_at_once():
 
 async def test_a_flood_is_refused_before_anything_is_done_for_it(monkeypatch):
     """More offers than are served: some are turned away although the queue has room, the next without a body."""
-    monkeypatch.setattr("portcullis.answering.admission.HALF_LIFE_SECONDS", 1e9)  # should the machine stand still
+    clock = types.SimpleNamespace(now=0.0, monotonic=lambda: clock.now, thread_time=lambda: clock.now)
+    monkeypatch.setattr("portcullis.answering.batcher.time", clock)  # stands still, whatever the machine does
     limits = Limits(max_batch=1, queue_capacity=8, overload_wait_seconds=1e-9)
     engine, dropped = Engine(), []
-    batcher = Batcher(prepare, engine.run, limits, on_drop=dropped.append)
+
+    def run(items):
+        rows = engine.run(items)
+        clock.now += 1
+        return rows
+
+    batcher = Batcher(prepare, run, limits, on_drop=dropped.append)
     await batcher.submit(0)  # learns that an item takes some time
     batcher.refuse_if_flooded()
     engine.hold()
