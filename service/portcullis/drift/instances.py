@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
     @property
     def is_living(self) -> bool:
-        return self.beat_ago < LIVING_SECONDS
+        return abs(self.beat_ago) < LIVING_SECONDS
 
 
 class InstanceReader:

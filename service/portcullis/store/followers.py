@@ -84,7 +84,7 @@ class Look:
         [row] = session.run(
             "SELECT MAX(revision) AS revision FROM (SELECT revision FROM audit WHERE action = :action"
             " AND number > (SELECT MAX(number) FROM audit) - :recent UNION ALL SELECT revision + 1 FROM instances"
-            f" WHERE beat > {self._clock} - :living AND revision > (SELECT revision FROM state)) AS raised",
+            f" WHERE {_is_living(self._clock)} AND revision > (SELECT revision FROM state)) AS raised",
             action=RAISE,
             recent=RECENT_LINES,
             living=LIVING_SECONDS,
@@ -94,7 +94,7 @@ class Look:
     def _all(self, session: Session, revision: int) -> dict[str, dict[int, Followed]]:
         """Of a large fleet only those who lack something are read."""
         rows = session.run(
-            f"SELECT id, workers FROM instances WHERE beat > {self._clock} - :living"
+            f"SELECT id, workers FROM instances WHERE {_is_living(self._clock)}"
             " AND (revision < :revision OR num_behind > 0)",
             living=LIVING_SECONDS,
             revision=revision,
@@ -137,6 +137,11 @@ class Followers:
             return look.behind(revision, name, only_gate)
 
 
+def _is_living(clock: str) -> str:
+    """Of a row of `instances`. One that was heard in the future was so before the database's clock was set back."""
+    return f"(abs(instances.beat - {clock}) < :living)"
+
+
 class NameTaken(Exception):
     """Another instance of the fleet has the same name, and lives."""
 
@@ -158,7 +163,7 @@ def beat(
         " ON CONFLICT (id) DO UPDATE SET beat = excluded.beat, revision = excluded.revision,"
         " num_behind = excluded.num_behind, workers = excluded.workers, home = excluded.home"
         " WHERE COALESCE(instances.home, excluded.home) = excluded.home"
-        f" OR instances.beat <= {clock} - :living RETURNING ({READ_STATE}) AS body",
+        f" OR NOT {_is_living(clock)} RETURNING ({READ_STATE}) AS body",
         id=instance,
         revision=revision,
         num=num_behind,

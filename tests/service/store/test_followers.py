@@ -85,16 +85,19 @@ def test_after_a_database_went_back_nobody_has_followed_until_it_was_raised_abov
 
 def test_an_instance_that_left_or_has_not_been_heard_for_long_is_not_waited_for(database, local):
     followers = Followers(local, HERE, fleet=database)
-    for instance in ("a", "b", "c"):
+    for instance in ("a", "b", "c", "d"):
         say(database, instance, 1)
     with database.writing() as session:
         session.run("UPDATE instances SET beat = beat - 16 WHERE id = 'a'")
         session.run("UPDATE instances SET beat = beat - 4000 WHERE id = 'c'")
+        session.run("UPDATE instances SET beat = beat + 4000 WHERE id = 'd'")  # the database's clock was set back since
     assert set(followers.behind(2)) == {("b", 0)}
     with database.writing() as session:
         leave(session, database.clock, "b")
     assert followers.behind(2) == {}
-    assert [row["id"] for row in database.read("SELECT id FROM instances")] == ["a"]  # forgotten: c
+    assert {row["id"] for row in database.read("SELECT id FROM instances")} == {"a", "d"}  # forgotten: c
+    say(database, "d", 1)
+    assert set(followers.behind(2)) == {("d", 0)}
 
 
 def test_of_two_instances_of_one_name_neither_speaks_for_the_other(database, local):
