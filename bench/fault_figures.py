@@ -21,6 +21,8 @@ class Ground:
     cluster: Cluster | None = None
     """PostgreSQL, and a database in it; none: SQLite."""
     url: str | None = None
+    flags: tuple[str, ...] = ()
+    """What else the service is told."""
 
     def some(self, number: int, at_least: int) -> int:
         """How many of them at this scale."""
@@ -39,7 +41,8 @@ class Ground:
     ) -> RunningService:
         """The service, two workers; it holds on to the database where there is one."""
         named = {} if self.url is None else {"PORTCULLIS_DATABASE": self.url}
-        return sabotage.serve(models or self.models, runtime or self.runtime, environment=named | (environment or {}))
+        environment = named | (environment or {})
+        return sabotage.serve(models or self.models, runtime or self.runtime, *self.flags, environment=environment)
 
 
 def tally(hammer: Hammer) -> Figures:

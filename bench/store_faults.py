@@ -1,6 +1,7 @@
 """Faults of disks and databases, for `python -m bench.faults`."""
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import random
@@ -105,12 +106,13 @@ def state_after(runtime: Path, damage: str) -> int:
 
 def killed_changes(ground: Ground) -> Figures:
     """The whole service is killed (SIGKILL) while an admin swaps to and fro, then started again."""
-    rounds, kept = ground.some(20, 3), 0
+    rounds, kept = ground.some(20, 2), 0
     for _ in range(rounds):
         with ground.serve() as service:
+            before = default_of(service)
             killer = threading.Timer(random.uniform(0.05, 1), kill_whole, (service,))
             killer.start()
-            known = swapped_until(service, lambda status: status is None)
+            known = swapped_until(service, before, lambda status: status is None)
             killer.join()
         with ground.serve() as service:
             kept += default_of(service) in known
@@ -120,12 +122,13 @@ def killed_changes(ground: Ground) -> Figures:
 def killed_database(ground: Ground) -> Figures:
     """PostgreSQL is killed, as in a crash, while an admin swaps to and fro, and started again."""
     assert ground.cluster is not None
-    rounds, kept, refusals = ground.some(20, 3), 0, Counter[int]()
+    rounds, kept, refusals = ground.some(20, 2), 0, Counter[int]()
     with ground.serve() as service, Hammer(service.url, SHARPNESS, 2) as hammer:
         for _ in range(rounds):
+            before = default_of(service)
             killer = threading.Timer(random.uniform(0.05, 1), ground.cluster.stop, (signal.SIGQUIT,))
             killer.start()
-            known = swapped_until(service, lambda status: status not in (200, 202))
+            known = swapped_until(service, before, lambda status: status not in (200, 202))
             killer.join()
             refusals[put_default(service, 1).status_code] += 1
             ground.cluster.start()
@@ -145,7 +148,7 @@ def full_database_disk(ground: Ground) -> Figures:
     """The disk of PostgreSQL is full, in the middle of changes."""
     statuses, num_changes = Counter[int](), ground.some(300, 30)
     with small_cluster(ground.directory / "small") as cluster:
-        full = Ground(ground.directory, ground.scale, cluster, cluster.new_database())
+        full = dataclasses.replace(ground, cluster=cluster, url=cluster.new_database())
         with full.serve() as service, Hammer(service.url, SHARPNESS, 2) as hammer:
             put_until_done(service, 2)
             fill(ground.directory / "small" / "filler")
@@ -181,9 +184,9 @@ def small_cluster(directory: Path) -> Iterator[postgres.Cluster]:
         yield cluster
 
 
-def swapped_until(service: RunningService, is_over: Callable[[int | None], bool]) -> set[int]:
+def swapped_until(service: RunningService, before: int, is_over: Callable[[int | None], bool]) -> set[int]:
     """Swap to and fro; the versions that may be there then: what was answered last, and what nobody was told."""
-    known = {default_of(service)}
+    known = {before}
     for version in itertools.cycle((2, 1)):
         status = None
         with contextlib.suppress(httpx.HTTPError):

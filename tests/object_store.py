@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 from moto.server import ThreadedMotoServer
+from s3fs import S3FileSystem
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "tester",
@@ -60,6 +61,8 @@ class ObjectStore:
 
 @contextmanager
 def object_store() -> Iterator[ObjectStore]:
+    """One server; what fsspec has opened in this process is of a server before it, whose address it would keep."""
+    S3FileSystem.clear_instance_cache()
     store = ObjectStore()
     try:
         yield store

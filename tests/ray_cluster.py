@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 NODES = """
 import json, sys, tempfile
@@ -22,7 +23,7 @@ head = {"num_cpus": num_cpus, "include_dashboard": False, "temp_dir": directory,
 cluster = Cluster(initialize_head=True, head_node_args=head)
 for _ in range(num_nodes - 1):
     cluster.add_node(num_cpus=num_cpus, object_store_memory=store)
-cluster.wait_for_nodes()
+cluster.wait_for_nodes(timeout=300)  # of a busy machine
 print(cluster.address, flush=True)
 ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
 for _ in sys.stdin:  # any line: who runs where?
@@ -41,10 +42,12 @@ def lack() -> str | None:
 class RayCluster:
     """`address` is for those who join or use it."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: "subprocess.Popen[str]", log: Path) -> None:
         self._process = process
         assert process.stdout is not None
         self.address = process.stdout.readline().strip()
+        if not self.address:
+            raise RuntimeError(f"no cluster came to be:\n{log.read_text()}")
 
     def actors(self, name: str) -> dict[int, str]:
         """Living actors whose class has this in its name: process id to the node."""
@@ -60,17 +63,21 @@ def cluster(num_nodes: int, num_cpus: int, **variables: str) -> Iterator[RayClus
     """So many nodes of so many cores each, by Ray's count; all that runs there has the `variables`."""
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     quiet["RAY_worker_niceness"] = "0"  # by itself Ray gives way to all other tests
+    quiet["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "300"  # and kills a front that takes five seconds to come up
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as directory:  # a short path
-        process = subprocess.Popen(
-            [sys.executable, "-c", NODES, str(num_nodes), str(num_cpus), directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, **quiet, **variables},
-        )
+        log = Path(directory) / "log"
+        (Path(directory) / "ray").mkdir()  # it keeps its address there, and makes no directory for that
+        with log.open("w") as stream:
+            process = subprocess.Popen(
+                [sys.executable, "-c", NODES, str(num_nodes), str(num_cpus), directory],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                text=True,
+                env={**os.environ, **quiet, "RAY_TMPDIR": directory, **variables},
+            )
         try:
-            yield RayCluster(process)
+            yield RayCluster(process, log)
         finally:
             process.communicate()  # its standard input ends, and with it the cluster
 

@@ -35,7 +35,7 @@ def drift_router(context: Context) -> APIRouter:
             report, history, reading = _nothing_yet(manifest, gate, alarm_images), (), None
         info = _info(manifest, gate, report, history)
         if context.instances.is_in_a_fleet:
-            seen = await asyncio.to_thread(context.instances.read, name)
+            seen = await context.instances.read(name)
             info.fleet = together(seen, reading, alarm_images, manifest.version, gate.score)
         return info
 

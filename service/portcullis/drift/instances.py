@@ -1,7 +1,7 @@
 """What each instance of a fleet says of its own drift, and all of them together: for those who ask, not for alarms."""
 
+import asyncio
 import math
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
     @property
     def is_living(self) -> bool:
-        return self.beat_ago < LIVING_SECONDS
+        return abs(self.beat_ago) < LIVING_SECONDS
 
 
 class InstanceReader:
@@ -66,32 +66,35 @@ class InstanceReader:
 
     def __init__(self, fleet: Database | None) -> None:
         self._fleet = fleet
-        self._lock = threading.Lock()
+        self._turn = asyncio.Lock()
+        """However many ask, one thread waits for the database: the others have images to answer."""
         self._seen: dict[str, tuple[float, list[Seen]]] = {}
         """By model, and when that was."""
-        self._next_look: dict[str, float] = {}
+        self._away_until = -math.inf
 
     @property
     def is_in_a_fleet(self) -> bool:
         return self._fleet is not None
 
-    def read(self, model: str) -> list[Seen]:
+    async def read(self, model: str) -> list[Seen]:
         if self._fleet is None:
             return []
-        with self._lock:
+        async with self._turn:
+            known, seen = self._seen.get(model, (-math.inf, []))
             now = time.monotonic()
-            known, seen = self._seen.get(model, (now, []))
-            if now >= self._next_look.get(model, -math.inf):
-                pause = LOOK_SECONDS
+            if now >= max(known + LOOK_SECONDS, self._away_until):
                 try:
-                    with self._fleet.reading() as session:
-                        seen = _latest(read_instances(session, self._fleet.clock, model))
-                    known = now
+                    seen = await asyncio.to_thread(_ask, self._fleet, model)
+                    known, self._seen[model] = now, (now, seen)
                 except DatabaseAway:  # who asks next must not wait for it again
-                    pause = AWAY_SECONDS
-                self._seen[model], self._next_look[model] = (known, seen), time.monotonic() + pause
-        passed = now - known
+                    self._away_until = time.monotonic() + AWAY_SECONDS
+        passed = time.monotonic() - known
         return [one._replace(beat_ago=one.beat_ago + passed, told_ago=one.told_ago + passed) for one in seen]
+
+
+def _ask(fleet: Database, model: str) -> list[Seen]:
+    with fleet.reading() as session:
+        return _latest(read_instances(session, fleet.clock, model))
 
 
 def _latest(rows: list[Row]) -> list[Seen]:

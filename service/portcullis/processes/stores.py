@@ -14,6 +14,7 @@ from portcullis.store.notes import DOCUMENT, LINK, SOURCE, read_notes
 from portcullis.store.postgresql import Postgres
 from portcullis.store.schema import migrate
 from portcullis.store.sqlite import DAMAGED, Sqlite
+from portcullis.store.state import READ_STATE, parse
 from portcullis.telemetry.collectors import StoreReading
 
 logger = logging.getLogger(__name__)
@@ -57,10 +58,12 @@ def reading_of(stores: Stores, settings: Settings, revision: int) -> StoreReadin
 
 
 def open_local(database: Sqlite) -> bool:
-    """Make the file and its tables; one that is damaged is moved aside. Whether it was."""
+    """Make the file and its tables; one that is damaged, or has a state that nobody here understands, is moved aside.
+    Whether it was."""
     try:
         database.create()
         migrate(database)
+        parse(database.read(READ_STATE))
     except DatabaseDamaged as error:
         make_anew(database, error)
         return True

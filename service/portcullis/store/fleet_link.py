@@ -3,13 +3,15 @@
 One thread of the supervisor with one connection. Without the database everything goes on; it comes back by itself.
 """
 
+import hashlib
 import logging
+import socket
 import threading
 from collections.abc import Callable
 
 from portcullis.errors import DatabaseAway, DatabaseDamaged, ServiceError
 from portcullis.store.database import Line
-from portcullis.store.followers import Followed, beat, leave, read_workers
+from portcullis.store.followers import Followed, NameTaken, beat, leave, read_workers
 from portcullis.store.notes import LINK, note
 from portcullis.store.pace import Pace
 from portcullis.store.postgresql import Postgres, PostgresLine
@@ -35,6 +37,7 @@ class FleetLink:
     ) -> None:
         """`errand`: what else is to be done over the connection once a second."""
         self._errand = errand
+        self._name, self._home = instance, _home_of(local)
         self._local, self._fleet, self._instance, self._follows_state = local, fleet, instance, follows_state
         self._kept, self._wanted = StateStore(local), StateStore(fleet)
         self._is_connected: bool | None = None
@@ -93,13 +96,21 @@ class FleetLink:
             with line.at_once() as session:
                 self._copy(parse(session.run(READ_STATE)))
         if self._is_new_of_workers() or is_due:
-            with line.at_once() as session:
-                wanted = beat(session, self._fleet.clock, self._instance, self._workers)
-            self.tell(is_connected=True)
-            self._copy(wanted)
+            self._beat(line)
         if is_due:
             self._run_errand(line)
             self._pace.has_beaten()
+
+    def _beat(self, line: PostgresLine) -> None:
+        try:
+            with line.at_once() as session:
+                wanted = beat(session, self._fleet.clock, self._name, self._workers, self._home)
+        except NameTaken:  # the next word is under another
+            self._name = f"{self._instance}-{self._home}"
+            logger.error("another instance of the fleet is called %s; this one goes by %s", self._instance, self._name)
+            return
+        self.tell(is_connected=True)
+        self._copy(wanted)
 
     def _run_errand(self, line: PostgresLine) -> None:
         """Whatever is wrong with it, the state is followed."""
@@ -151,6 +162,12 @@ class FleetLink:
             with self._fleet.line() as line:
                 self._run_errand(line)
                 with line.writing() as session:
-                    leave(session, self._fleet.clock, self._instance)
+                    leave(session, self._fleet.clock, self._name)
         except ServiceError as error:
             logger.warning("cannot take leave of the fleet: %s", error)
+
+
+def _home_of(local: Sqlite) -> str:
+    """The directory that an instance has for itself: the same after a restart, another for any other."""
+    place = local.file.parent.stat()
+    return hashlib.sha256(f"{socket.gethostname()}:{place.st_dev}:{place.st_ino}".encode()).hexdigest()[:8]

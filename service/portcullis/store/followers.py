@@ -33,9 +33,9 @@ Behind = dict[Place, str]
 
 
 class Followed(BaseModel):
-    """How far one worker has come."""
+    """How far one worker has come. What a newer service says beside is left out."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
     revision: int
     """The state that it has taken up: every gate that it could choose is in force."""
@@ -84,7 +84,7 @@ class Look:
         [row] = session.run(
             "SELECT MAX(revision) AS revision FROM (SELECT revision FROM audit WHERE action = :action"
             " AND number > (SELECT MAX(number) FROM audit) - :recent UNION ALL SELECT revision + 1 FROM instances"
-            f" WHERE beat > {self._clock} - :living AND revision > (SELECT revision FROM state)) AS raised",
+            f" WHERE {_is_living(self._clock)} AND revision > (SELECT revision FROM state)) AS raised",
             action=RAISE,
             recent=RECENT_LINES,
             living=LIVING_SECONDS,
@@ -94,7 +94,7 @@ class Look:
     def _all(self, session: Session, revision: int) -> dict[str, dict[int, Followed]]:
         """Of a large fleet only those who lack something are read."""
         rows = session.run(
-            f"SELECT id, workers FROM instances WHERE beat > {self._clock} - :living"
+            f"SELECT id, workers FROM instances WHERE {_is_living(self._clock)}"
             " AND (revision < :revision OR num_behind > 0)",
             living=LIVING_SECONDS,
             revision=revision,
@@ -137,20 +137,42 @@ class Followers:
             return look.behind(revision, name, only_gate)
 
 
-def beat(session: Session, clock: str, instance: str, workers: Mapping[int, Followed]) -> DesiredState | None:
-    """An instance lives, and its workers are so far; gives the state that it should follow, in the same round trip."""
+def _is_living(clock: str) -> str:
+    """Of a row of `instances`. One that was heard in the future was so before the database's clock was set back."""
+    return f"(abs(instances.beat - {clock}) < :living)"
+
+
+class NameTaken(Exception):
+    """Another instance of the fleet has the same name, and lives."""
+
+
+def beat(
+    session: Session, clock: str, instance: str, workers: Mapping[int, Followed], home: str = ""
+) -> DesiredState | None:
+    """An instance lives, and its workers are so far; gives the state that it should follow, in the same round trip.
+
+    `home`: what tells it from another of the same name, whose row it must not overwrite: nobody would wait for one of
+    them.
+    """
     revision = min((followed.revision for followed in workers.values()), default=None)
     body = _WORKERS.dump_json(dict(workers)).decode()
     num_behind = sum(bool(followed.behind) for followed in workers.values())
     rows = session.run(
-        f"INSERT INTO instances (id, beat, revision, num_behind, workers) VALUES (:id, {clock}, :revision, :num, :body)"
+        "INSERT INTO instances (id, beat, revision, num_behind, workers, home)"
+        f" VALUES (:id, {clock}, :revision, :num, :body, :home)"
         " ON CONFLICT (id) DO UPDATE SET beat = excluded.beat, revision = excluded.revision,"
-        f" num_behind = excluded.num_behind, workers = excluded.workers RETURNING ({READ_STATE}) AS body",
+        " num_behind = excluded.num_behind, workers = excluded.workers, home = excluded.home"
+        " WHERE COALESCE(instances.home, excluded.home) = excluded.home"
+        f" OR NOT {_is_living(clock)} RETURNING ({READ_STATE}) AS body",
         id=instance,
         revision=revision,
         num=num_behind,
         body=body,
+        home=home,
+        living=LIVING_SECONDS,
     )
+    if not rows:
+        raise NameTaken
     return parse([row for row in rows if row["body"] is not None])
 
 

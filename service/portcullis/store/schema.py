@@ -45,6 +45,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE drift_lead (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL,"
         " told DOUBLE PRECISION NOT NULL)",
     ),
+    ("ALTER TABLE instances ADD COLUMN home TEXT",),  # whose name it is
 )
 
 

@@ -52,7 +52,8 @@ def test_a_bundle_is_signed_pushed_and_pulled_by_whoever_trusts_its_key(shelf, t
         there = tmp_path / "there"
         assert run("pull", url, "--to", there, "--trust", public, **store.environment) == f"{there}/tiny/2\n"
         assert "exists already" in run("pull", url, "--to", there, **store.environment)
-        assert "not signed" in run("pull", url, "tiny@1", "--to", there, "--trust", public, **store.environment)
+        refused = run("pull", url, "tiny@1", "--to", there, "--trust", public, **store.environment)
+        assert f"tiny/1 in {url}: bundle 1 is not signed" in refused
         assert "there are: tiny@1, tiny@2" in run("pull", url, "tiny@7", "--to", there, **store.environment)
     assert load_bundle(there / "tiny" / "2").label == "tiny/2"
     assert [path.name for path in (there / "tiny").iterdir()] == ["2"]

@@ -171,6 +171,11 @@ def on_ray(source, out, bundle, nodes):
     return done.stdout.splitlines()[-1]
 
 
+def test_an_address_that_is_none_is_said_in_one_line(folder, bundle, tmp_path, capsys):
+    assert score(folder, tmp_path / "x.csv", bundle, "--on", "ray", "--address", "nonsense") != 0
+    assert "no Ray cluster at nonsense" in capsys.readouterr().err
+
+
 def rows_of(out):
     with out.open(newline="") as stream:
         return sorted(csv.reader(stream))

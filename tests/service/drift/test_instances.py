@@ -1,6 +1,8 @@
 """A fleet as it is answered: all windows as one, each instance, and what is said while the database is away."""
 
+import asyncio
 import json
+import threading
 import time
 
 import numpy as np
@@ -14,6 +16,7 @@ from portcullis.errors import DatabaseAway
 from portcullis.schemas.drift import DriftReport, FleetReading
 from portcullis.store.drift_counts import Told, tell_first
 from portcullis.store.followers import LIVING_SECONDS, beat
+from tests.hammer import PATIENCE_SECONDS
 from tests.service.drift_reports import empty_report
 
 
@@ -76,30 +79,30 @@ def tell(database, series, name, **report):
         tell_first(session, database.clock, name, told)
 
 
-def test_an_instance_is_listed_once_as_it_is_now(database):
+async def test_an_instance_is_listed_once_as_it_is_now(database):
     tell(database, "one", "a", gate="accept80")
     tell(database, "another", "a", gate="accept90")  # it was restarted without its directory
     tell(database, "b's", "b")
     with database.writing() as session:
         session.run("UPDATE drift_counts SET told = told - 30 WHERE series = 'one'")
-    found = InstanceReader(database).read("m")
+    found = await InstanceReader(database).read("m")
     assert [(one.instance, one.report.gate, one.is_living) for one in found] == [
         ("a", "accept90", True), ("b", "accept95", True),
     ]  # fmt: skip
-    assert InstanceReader(database).read("other") == []
+    assert await InstanceReader(database).read("other") == []
 
 
-def test_what_an_unknown_service_says_of_itself_is_left_out(database):
+async def test_what_an_unknown_service_says_of_itself_is_left_out(database):
     tell(database, "one", "a")
     with database.writing() as session:
         session.run("UPDATE drift_counts SET body = :body", body=json.dumps({"of": "another age"}))
-    assert InstanceReader(database).read("m") == []
+    assert await InstanceReader(database).read("m") == []
 
 
-def test_while_the_database_is_away_what_was_known_last_stands_and_is_not_asked_for_again_and_again(local, monkeypatch):
+async def test_without_the_database_what_was_known_last_stands_and_is_not_asked_for_again_and_again(local, monkeypatch):
     tell(local, "one", "a")
     reader = InstanceReader(local)
-    [before] = reader.read("m")
+    [before] = await reader.read("m")
     asked = []
 
     def away(*arguments):
@@ -107,13 +110,36 @@ def test_while_the_database_is_away_what_was_known_last_stands_and_is_not_asked_
         raise DatabaseAway("away")
 
     monkeypatch.setattr(instances, "read_instances", away)
-    monkeypatch.setattr(reader, "_next_look", {})
+    monkeypatch.setattr(instances, "LOOK_SECONDS", 0.0)
     for _ in range(3):
-        [after] = reader.read("m")
+        [after] = await reader.read("m")
         assert (after.instance, after.beat_ago >= before.beat_ago) == ("a", True)
+        assert await reader.read("another") == []  # which would wait for the same database
     assert len(asked) == 1
 
 
-def test_on_one_machine_there_is_no_fleet():
+async def test_however_many_ask_one_thread_waits_for_a_database_that_does_not_answer(local, monkeypatch):
+    """The others have images to answer."""
+    answers, asked = threading.Event(), []
+
+    def silent(*arguments):
+        asked.append(arguments)
+        assert answers.wait(PATIENCE_SECONDS)
+        return []
+
+    monkeypatch.setattr(instances, "read_instances", silent)
+    reader = InstanceReader(local)
+    many = asyncio.gather(*(reader.read("m") for _ in range(200)))
+    while not asked:
+        await asyncio.sleep(0)
+    try:
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), PATIENCE_SECONDS) == "free"
+    finally:
+        answers.set()
+    assert await many == [[]] * 200
+    assert len(asked) == 1
+
+
+async def test_on_one_machine_there_is_no_fleet():
     reader = InstanceReader(None)
-    assert (reader.is_in_a_fleet, reader.read("m")) == (False, [])
+    assert (reader.is_in_a_fleet, await reader.read("m")) == (False, [])

@@ -1,5 +1,6 @@
 """The evidence of drift across workers, restarts and swaps: real rings and files, no processes."""
 
+import asyncio
 import json
 import math
 
@@ -310,7 +311,7 @@ def test_what_is_counted_is_told_to_the_fleet_over_restarts_and_swaps_and_its_ev
     watch.update()  # counted and kept, and the process ends before it is told
     known = look(*begin())
     assert (known.num_images_since_reset, known.alarm, known.updated_by) == (150, True, "a")
-    [seen] = InstanceReader(fleet).read("tiny")
+    [seen] = asyncio.run(InstanceReader(fleet).read("tiny"))
     assert (seen.instance, seen.report.gate, seen.num_taken) == ("a", "accept95", 150)
     assert seen.report.alarm == bench.published().report.alarm
     evidence, watch = begin()

@@ -1,5 +1,7 @@
 """What is served, as a document says it: read, refused, followed by a real service."""
 
+from pathlib import Path
+
 import httpx
 import pytest
 
@@ -88,6 +90,23 @@ def test_a_first_start_needs_a_document_and_a_later_one_goes_on_without(desk):
     desk.write("[models.tiny]")
     desk.file.unlink()
     assert desk.follower.begin().models["tiny"].default == 2
+
+
+def test_a_mounted_config_map_is_followed_when_its_link_is_swapped(desk, tmp_path):
+    """Kubernetes never writes such a file: it makes another directory, and has the link in its place at once."""
+
+    def mount(number, text):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / desk.file.name).write_text(text)
+        (tmp_path / "..new").symlink_to(str(number))
+        (tmp_path / "..new").rename(tmp_path / "..data")
+        desk.follower.look()
+
+    desk.file.symlink_to(Path("..data") / desk.file.name)
+    mount(1, "[models.tiny]\ndefault = 1")
+    assert desk.served() == (1, "accept95")
+    mount(2, '[models.tiny]\ndefault = 2\ngate = "accept80"')
+    assert desk.served() == (2, "accept80")
 
 
 def test_json_is_read_too(tmp_path):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -86,6 +87,27 @@ def test_swaps_at_either_instance_answer_nothing_wrong_anywhere(fleet):
             eventually(lambda turn=swap: put_default(fleet[turn % 2], 2 - turn % 2).status_code in (200, 202))
     for hammer in (one, other):
         assert (hammer.wrong, set(hammer.statuses), hammer.lost) == ([], {200}, 0)
+
+
+def test_of_two_admins_at_once_one_wins_and_the_other_is_told_what_changed(fleet):
+    """Each at an instance of its own; whether they meet is chance, so they try until they have."""
+    points = ("accept80", "accept90")
+
+    def have_met():
+        eventually(lambda: put_gate(fleet[0], "accept95").status_code == 200)
+        with ThreadPoolExecutor(2) as pool:
+            answers = dict(zip(points, pool.map(put_gate, fleet, points), strict=True))
+        lost = [point for point, answer in answers.items() if answer.status_code == 409]
+        if len(lost) != 1 or any(answer.status_code not in (200, 409) for answer in answers.values()):
+            return None
+        [won] = set(points) - set(lost)
+        return won, answers[lost[0]].json()["error"]
+
+    won, refusal = eventually(have_met)
+    assert refusal["code"] == "conflict"
+    assert f"gate of tiny was changed meanwhile from accept95 to {won} by tester, in revision" in refusal["message"]
+    assert [gate_of(service) for service in fleet] == [won, won]
+    eventually(lambda: put_gate(fleet[0], "accept95").status_code == 200)
 
 
 def test_an_instance_that_does_not_follow_is_named(fleet):
@@ -193,7 +215,10 @@ def test_without_the_database_answers_go_on_changes_wait_and_all_catch_up(fleet,
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "database_away")
             for service, hammer in zip(fleet, (one, other), strict=True):
                 assert httpx.get(f"{service.url}/readyz", timeout=30).status_code == 200
+                counted = drift_of(service).num_images_since_reset
                 hammer.wait_for(30)
+                eventually(lambda s=service, c=counted: drift_of(s).num_images_since_reset >= c + 30)
+                assert gate_of(service) == "accept95"
         finally:
             cluster.start()
         eventually(lambda: all(map(is_connected, fleet)))
@@ -207,14 +232,16 @@ def test_without_the_database_answers_go_on_changes_wait_and_all_catch_up(fleet,
 def test_a_start_without_the_database_serves_what_was_known_last_and_catches_up(directory, cluster, url, tmp_path):
     with serve(directory, tmp_path / "runtime", url, "c") as service:
         eventually(lambda: put_gate(service, "accept90").status_code == 200)
-    cluster.stop()
-    try:
-        service = serve(directory, tmp_path / "runtime", url, "c")
-    finally:
-        cluster.start()
-    with service:
-        assert any("starting without the fleet's database" in line for line in service.lines)
-        assert gate_of(service) == "accept90"
+    with contextlib.ExitStack() as stack:
+        cluster.stop()
+        try:
+            service = stack.enter_context(serve(directory, tmp_path / "runtime", url, "c"))
+            assert any("starting without the fleet's database" in line for line in service.lines)
+            assert gate_of(service) == "accept90"
+            assert metric(service, "database_connected") == 0  # which the alert is on
+            assert put_gate(service, "accept95").status_code == 503
+        finally:
+            cluster.start()
         eventually(lambda: is_connected(service))
         eventually(lambda: put_gate(service, "accept95").status_code == 200)
 

@@ -4,7 +4,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,8 @@ from portcullis.store.database import put
 from portcullis.store.postgresql import Postgres
 from portcullis.store.schema import STEPS, migrate
 from portcullis.store.sqlite import Sqlite
-from tests import sabotage
+from portcullis.store.state import StateStore
+from tests import postgres, sabotage
 
 
 def cursors(database):
@@ -117,6 +120,16 @@ def test_a_damaged_file_is_found_at_the_start_and_moved_aside(local, damage):
     assert aside.read_bytes() == bytes(content)
 
 
+def test_a_file_with_a_state_that_nobody_understands_is_moved_aside_at_the_start(local):
+    """As after a step back to an older service: it starts with what its settings say, and tells of it."""
+    with local.writing() as session:
+        put(session, "state", "one", one=1, revision=7, body='{"of": "a newer service"}')
+    assert open_local(local)
+    assert StateStore(local).read() is None
+    assert len(list(local.file.parent.glob("store.db.damaged-*[0-9]"))) == 1
+    assert not open_local(local)
+
+
 def test_a_file_that_was_replaced_is_another_stamp_and_is_read_from_then_on(local):
     first = local.stamp()
     local.set_aside()
@@ -159,6 +172,35 @@ def test_a_full_disk_is_said_to_be_full_and_takes_changes_once_there_is_space(tm
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full_soon():
+    """A PostgreSQL on a small disk, which is another user's."""
+    try:
+        with tempfile.TemporaryDirectory() as home:
+            Path(home).chmod(0o711)
+            with sabotage.small_disk(Path(home) / "small", megabytes=160) as disk, postgres.cluster(disk) as cluster:
+                yield cluster, disk
+    except (FileNotFoundError, PermissionError) as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+def test_so_is_a_full_disk_of_postgresql(full_soon):
+    cluster, disk = full_soon
+    database = Postgres(f"{cluster.new_database()}?connect_timeout=60&options=-c%20statement_timeout%3D60000")
+    migrate(database)
+    sabotage.fill(disk / "filler")
+    with pytest.raises(StateNotWritten, match="nothing was changed"):
+        while True:  # until what the server had taken in advance is used up too
+            with database.writing() as session:
+                for number in range(1000):
+                    put(session, "rings", "file", file=f"{number:0500}", next_sequence=1)
+    (disk / "filler").unlink()
+    with database.writing() as session:
+        put(session, "rings", "file", file="a", next_sequence=1)
+    assert cursors(database)["a"] == 1
 
 
 def test_an_address_that_is_none_is_a_setting_to_mend():

@@ -5,11 +5,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from portcullis.processes.stores import DATABASE_FILE, open_local
 from portcullis.store.fleet_link import FleetLink
 from portcullis.store.followers import Followed, Followers
 from portcullis.store.notes import LINK, read_notes
 from portcullis.store.pace import BEAT_SECONDS, MAX_PAUSE_SECONDS, Pace
 from portcullis.store.postgresql import Postgres
+from portcullis.store.sqlite import Sqlite
 from portcullis.store.state import DesiredState, ServedModel, StateStore
 from tests.hammer import eventually
 
@@ -71,6 +73,28 @@ def test_a_word_brings_the_state_along(fleet, local, kept):
         session.run("UPDATE state SET revision = 9, body = :body", body=newer.model_dump_json())
     with linked(local, fleet):
         eventually(lambda: kept.read().models["tiny"].gate == "accept99")
+
+
+def test_two_of_one_name_are_both_waited_for(fleet, local, kept, tmp_path, caplog):
+    (tmp_path / "other").mkdir()
+    other = Sqlite(tmp_path / "other" / DATABASE_FILE)
+    open_local(other)
+    StateStore(other).write(STATE)
+    Followers(other, "here").confirm(0, Followed(revision=6))
+    StateStore(fleet).write(STATE)
+
+    def known():
+        return [row["id"] for row in fleet.read("SELECT id FROM instances ORDER BY id")]
+
+    with linked(local, fleet):
+        eventually(lambda: known() == ["here"])
+        with linked(other, fleet):
+            first, second = eventually(lambda: known() if len(known()) == 2 else None)
+            assert (first, second.startswith("here-")) == ("here", True)
+            assert f"another instance of the fleet is called here; this one goes by {second}" in caplog.text
+            eventually(lambda: set(Followers(local, "here", fleet).behind(7)) == {(second, 0)})
+        assert known() == ["here"]
+    other.close()
 
 
 def test_pauses_grow_to_a_bound_and_are_drawn_at_random():

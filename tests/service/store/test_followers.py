@@ -3,7 +3,7 @@
 import pytest
 
 from portcullis.store.database import Database
-from portcullis.store.followers import Followed, Followers, Place, beat, leave
+from portcullis.store.followers import Followed, Followers, NameTaken, Place, beat, leave
 from portcullis.store.state import DesiredState, ServedModel, StateStore
 
 HERE = "here"
@@ -47,10 +47,10 @@ def test_a_worker_says_what_it_lacks_by_name_and_whether_that_is_a_gate(follower
     assert str(*followers.behind(3)) == "worker 7 of here"
 
 
-def say(database: Database, instance, *revisions, behind=()):
+def say(database: Database, instance, *revisions, behind=(), home=""):
     workers = {slot: Followed(revision=revision, behind=dict(behind)) for slot, revision in enumerate(revisions)}
     with database.writing() as session:
-        beat(session, database.clock, instance, workers)
+        beat(session, database.clock, instance, workers, home)
 
 
 def test_in_a_fleet_every_living_instance_is_waited_for_and_named(database, local):
@@ -85,13 +85,38 @@ def test_after_a_database_went_back_nobody_has_followed_until_it_was_raised_abov
 
 def test_an_instance_that_left_or_has_not_been_heard_for_long_is_not_waited_for(database, local):
     followers = Followers(local, HERE, fleet=database)
-    for instance in ("a", "b", "c"):
+    for instance in ("a", "b", "c", "d"):
         say(database, instance, 1)
     with database.writing() as session:
         session.run("UPDATE instances SET beat = beat - 16 WHERE id = 'a'")
         session.run("UPDATE instances SET beat = beat - 4000 WHERE id = 'c'")
+        session.run("UPDATE instances SET beat = beat + 4000 WHERE id = 'd'")  # the database's clock was set back since
     assert set(followers.behind(2)) == {("b", 0)}
     with database.writing() as session:
         leave(session, database.clock, "b")
     assert followers.behind(2) == {}
-    assert [row["id"] for row in database.read("SELECT id FROM instances")] == ["a"]  # forgotten: c
+    assert {row["id"] for row in database.read("SELECT id FROM instances")} == {"a", "d"}  # forgotten: c
+    say(database, "d", 1)
+    assert set(followers.behind(2)) == {("d", 0)}
+
+
+def test_of_two_instances_of_one_name_neither_speaks_for_the_other(database, local):
+    """Or a change would be said to be followed by all while one of them has not."""
+    say(database, "a", 1, home="here")
+    with pytest.raises(NameTaken):
+        say(database, "a", 2, home="there")
+    assert set(Followers(local, HERE, fleet=database).behind(2)) == {("a", 0)}
+    say(database, "a", 2, home="here")  # as after a restart
+    with database.writing() as session:
+        session.run("UPDATE instances SET beat = beat - 16")
+    say(database, "a", 3, home="there")  # the one before it is gone
+    assert [row["home"] for row in database.read("SELECT home FROM instances")] == ["there"]
+
+
+def test_an_instance_of_another_service_is_understood_and_may_be_without_a_home(database, local):
+    say(database, "a", 1)
+    with database.writing() as session:
+        session.run("UPDATE instances SET home = NULL, workers = :body", body='{"0": {"revision": 1, "newer": true}}')
+    assert set(Followers(local, HERE, fleet=database).behind(2)) == {("a", 0)}
+    say(database, "a", 2, home="here")
+    assert Followers(local, HERE, fleet=database).behind(2) == {}

@@ -83,15 +83,18 @@ def _pull_one(remote: Remote, listing: Listing, key: tuple[str, int], models: Pa
     if target.exists():
         raise BundleError(f"{target} exists already, and a version is immutable")
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{version}-", dir=target.parent))
+    scratch = Path(tempfile.mkdtemp(prefix=f".{version}-", dir=target.parent))
+    draft = scratch / str(version)
+    draft.mkdir()
     try:
         manifest = fetch(remote, entry.place, draft, trust, MAX_BYTES)
         if (manifest.name, manifest.version) != key:
-            raise BundleError(f"{manifest.name}/{manifest.version} lies where {name}/{version} is expected")
-        draft.chmod(0o755)  # mkdtemp made it private; the service may run as another user
+            raise BundleError(f"{manifest.name}/{manifest.version} lies there")
         draft.rename(target)
+    except BundleError as error:  # of several that are pulled, which
+        raise BundleError(f"{name}/{version} in {remote.url}: {error}") from error
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
     return f"{name}/{version}"
 
 

@@ -19,7 +19,7 @@ def connected(address: str | None) -> Iterator[None]:
         ray.init(
             address, include_dashboard=None if address else False, log_to_driver=False, logging_level=logging.WARNING
         )
-    except ConnectionError as error:
+    except (ConnectionError, ValueError) as error:  # nobody is there, or it is no address
         raise PortcullisError(f"no Ray cluster at {address}: {error}") from None
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; Ray's own handler writes a trace
     try:

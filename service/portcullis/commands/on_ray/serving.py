@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import serve
+from ray.exceptions import RayActorError
 
 from portcullis.bundle.sources.opening import is_url
 from portcullis.commands.on_ray.cluster import connected
@@ -87,12 +88,22 @@ def deployed(settings: Settings, plan: Plan, address: str | None) -> Iterator[No
     """On the cluster at `address`, or one begun for it; drained and taken down after."""
     application = bound(settings, plan)
     with connected(address):
-        serve.start(http_options=_front(settings))
+        _start_front(settings)
         try:
             _run(application)
             yield
         finally:
             serve.delete(NAME)
+
+
+def _start_front(settings: Settings) -> None:
+    try:
+        serve.start(http_options=_front(settings))
+    except (RayActorError, TimeoutError) as error:
+        raise PortcullisError(
+            "Ray's front did not come up in time; on a machine that is busy let Ray wait for longer with"
+            f" RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S in the environment of every node: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def _run(application: serve.Application) -> None:
