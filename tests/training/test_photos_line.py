@@ -52,7 +52,7 @@ def test_a_folder_becomes_a_bundle_though_it_is_stopped_while_encoding_and_fine_
             fit.Fitting, "train_step", lambda *given: train_step(*given) or os.kill(os.getpid(), signal.SIGINT)
         )
         assert main(command) == 130
-    assert "go on with the same command\n" in capsys.readouterr().err and not (tmp_path / "models").exists()
+    assert "go on with the same command\n" in capsys.readouterr().err and not (tmp_path / "models" / "mine").exists()
     assert main(command) == 0
     shown_last = capsys.readouterr().out
     assert "next: portcullis serve --models models --default-model mine" in shown_last
