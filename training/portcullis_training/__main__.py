@@ -72,21 +72,31 @@ def _fit(namespace: argparse.Namespace) -> None:
 
 
 def _run(namespace: argparse.Namespace) -> None:
+    try:
+        _whole_line(namespace)
+    except KeyboardInterrupt:  # `fit --resume` would end before the bundle
+        without = ", without --overwrite" if namespace.overwrite else ""
+        raise KeyboardInterrupt(f"what is done is kept; go on with the same command{without}") from None
+
+
+def _whole_line(namespace: argparse.Namespace) -> None:
     from portcullis_training.data import outside_specs
     from portcullis_training.exporting.export import check_destination
 
+    started = time.monotonic()
     check_destination(namespace.models, namespace.examples)
     config = _config(namespace)
     outside_specs(config.outside)
     run = create_run(namespace.runs, config, overwrite=namespace.overwrite)
     if run.config.data.startswith("folder:") and _is_main():
         _look_at_data(run.config, run.directory / "data", namespace.pictures)
-    _train(run)
+    _train(run, time.monotonic() - started)
     if _is_main():
         _calibrate_run(run)
         _evaluate_run(run, namespace.cost)
         _answers_of(run, namespace.pictures)
         _export_run(run, namespace.models, namespace.examples)
+        _say(f"the whole run took {_duration(time.monotonic() - started)}")
 
 
 def _check_data(namespace: argparse.Namespace) -> None:
@@ -137,7 +147,8 @@ def _try(namespace: argparse.Namespace) -> None:
         for number, step in enumerate(stage.steps, start=1):
             _say(f"  step {number}: loss {step.loss:.4f}, {step.seconds:.2f} s")
     if config.frozen:
-        _say(f"  encoding all photos once: {tried.encoding_seconds / 60:.1f} minutes")
+        _say(f"  encoding all photos once: {_duration(tried.encoding_seconds)}; calibrating and evaluating at the end, "
+             f"without outside sets of your own: {_duration(tried.later_seconds)}")  # fmt: skip
     if _is_main():
         _say(f"  calibrated, exported and compared with torch on a few images: {rehearse(tried, config) / 1e6:.1f} MB")
     limit = f"; --minutes keeps it to about {config.minutes:g} minutes" if config.minutes is not None else ""
@@ -145,16 +156,18 @@ def _try(namespace: argparse.Namespace) -> None:
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
 
 
-def _train(run: Run) -> None:
+def _train(run: Run, seconds_before: float = 0.0) -> None:
     from portcullis_training.fitting.fit import Interrupted
     from portcullis_training.fitting.staged import train
 
     _say(f"{'resuming' if run.checkpoint_path.exists() else 'training'} {run.config.name} in {run.directory}")
     try:
-        history = train(run)
+        history = train(run, seconds_before=seconds_before)
     except Interrupted:
         raise KeyboardInterrupt(f"saved; go on with: portcullis-train fit --resume {run.directory}") from None
     last = history[-1]
@@ -242,7 +255,7 @@ def _export_run(run: Run, models: Path, examples: Path | None, name: str | None 
 
     bundle = export(run, models, examples, name)
     _say(f"exported {bundle.path}; its card is {bundle.path / 'report.md'}")
-    _say(f"next: portcullis serve --models {models}")
+    _say(f"next: portcullis serve --models {models} --default-model {bundle.manifest.name}")
 
 
 def _ablate(namespace: argparse.Namespace) -> None:

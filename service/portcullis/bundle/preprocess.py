@@ -35,6 +35,7 @@ _PNG_CHUNK = struct.Struct(">I4s")
 _PNG_PLAIN = (8, 2, 0, 0, 0)  # 8 bits, RGB, the only compression and filter there are, not interlaced
 _PNG_WITHOUT_EFFECT = frozenset({b"IHDR", b"IEND", b"pHYs", b"gAMA", b"sRGB", b"cHRM", b"tIME"})
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_PHONE_FORMATS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF", b"msf1": "HEIF", b"avif": "AVIF"}  # ISO 23008-12
 _ORIENTATION_KEYS = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 Image.MAX_IMAGE_PIXELS = None  # our own limit is checked from the header, by name and with a typed error
@@ -198,6 +199,8 @@ def _crop_centre(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 def _describe(payload: bytes) -> str:
     if not payload:
         return "an empty body"
+    if payload[4:8] == b"ftyp" and payload[8:12] in _PHONE_FORMATS:
+        return f"{_PHONE_FORMATS[payload[8:12]]}, which has to be converted to JPEG or PNG first"
     start = payload[:8]
     shown = start.decode("ascii") if start.isascii() and start.decode("ascii").isprintable() else start.hex(" ")
     return f"{len(payload)} bytes that begin with {shown!r}"

@@ -192,6 +192,8 @@ def test_decoded_arrays_go_through_the_same_geometry():
         (b"hello world, I am no image", "begin with 'hello wo'"),
         (b"%PDF-1.7 and so on", "%PDF-1.7"),
         (b"\x00" * 100, "100 bytes"),
+        (b"\x00\x00\x00\x18ftypheic" + b"\x00" * 100, "got HEIC, which has to be converted to JPEG or PNG first"),
+        (b"\x00\x00\x00\x18ftypisom" + b"\x00" * 100, "112 bytes"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "<svg xml"),
     ],
 )

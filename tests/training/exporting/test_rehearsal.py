@@ -8,6 +8,7 @@ from portcullis_training.exporting import export, parity
 from portcullis_training.exporting.parity import ParityError
 from portcullis_training.exporting.rehearsal import rehearse
 from portcullis_training.fitting.trial import Trial, trial
+from portcullis_training.measuring import readings
 from portcullis_training.recipes import RunConfig
 from tests.training.photos import photos_config, write_photos, write_weights
 
@@ -31,6 +32,19 @@ def test_a_good_run_is_calibrated_exported_and_compared_and_leaves_nothing(tried
     assert rehearse(*tried) > 100_000
     assert len(compared) == 1
     assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_a_rehearsal_reads_few_images_and_no_set_twice(tried, monkeypatch):
+    """A large network takes a second an image on a laptop, and a rehearsal is to be over before one loses patience."""
+    sets, original = [], readings.in_batches
+    monkeypatch.setattr(
+        readings,
+        "in_batches",
+        lambda name, images, *others: sets.append((name, len(images))) or original(name, images, *others),
+    )
+    rehearse(*tried)
+    assert {name for name, _ in sets} > {"test", "calibration"} and max(count for _, count in sets) <= 64
+    assert len({name for name, _ in sets}) == len(sets)
 
 
 def test_a_graph_that_computes_something_else_is_found_before_training(tried, monkeypatch):

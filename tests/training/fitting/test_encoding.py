@@ -72,12 +72,13 @@ def test_torch_gives_what_onnx_runtime_gives(monkeypatch):
     torch.testing.assert_close(encoder_session(made, SPEC, CPU)(pixels), fast, atol=1e-5, rtol=1e-4)
 
 
-def test_images_that_nobody_asks_for_again_are_encoded_alike_and_not_kept():
+def test_images_that_nobody_asks_for_again_are_encoded_alike_and_not_kept(capsys):
     encoder = Encoder(classifier(), SPEC, CPU, 0)
-    once = encoder.encode_once(images(40))
-    assert not encoder.store.exists
+    once = encoder.encode_once(images(40), "strangers")
+    assert not encoder.store.exists and "strangers: " in capsys.readouterr().err  # it is named while it runs
     (kept,) = encoder.encode([images(40)])
-    torch.testing.assert_close(once.features, kept.features) and torch.testing.assert_close(once.middle, kept.middle)
+    torch.testing.assert_close(once.features, kept.features)
+    torch.testing.assert_close(once.middle, kept.middle)
 
 
 def test_no_image_is_encoded_twice_whatever_set_it_is_in(monkeypatch):
@@ -87,6 +88,9 @@ def test_no_image_is_encoded_twice_whatever_set_it_is_in(monkeypatch):
     later = Encoder(made, SPEC, CPU, 0).encode([images(10, seed=1), images(40), images(3, seed=2)])
     assert sum(seen) == 53
     assert torch.equal(first[1].features, later[0].features) and torch.equal(first[0].middle, later[1].middle)
+    copies = images(3, seed=3).subset(np.array([0, 1, 0, 2, 2]))
+    (encoded,) = Encoder(made, SPEC, CPU, 0).encode([copies])
+    assert sum(seen) == 56 and torch.equal(encoded.features[0], encoded.features[2])
 
 
 def test_an_interrupted_encoding_goes_on_where_it_stopped(monkeypatch):

@@ -2,14 +2,19 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from portcullis.bundle.manifest import ImageSpec
 from portcullis_training import methods
+from portcullis_training.data.outside import num_made
 from portcullis_training.data.photo_crops import PhotoCrops, crop
+from portcullis_training.data.read_later import num_read_later
 from portcullis_training.data.statistics import ChannelStatistics
 from portcullis_training.errors import CheckpointError, ConfigError
 from portcullis_training.fitting import checkpoint, fit, frozen, plan, staged
@@ -21,12 +26,17 @@ from portcullis_training.fitting.plan import PLAN, Plan, planned
 from portcullis_training.fitting.preparation import make_optimizer
 from portcullis_training.fitting.staged import FINE_TUNED, STAGES, is_trained, train
 from portcullis_training.fitting.step import TrainingStep
+from portcullis_training.measuring.calibration import calibrate_by
+from portcullis_training.measuring.evaluation import measure
+from portcullis_training.measuring.predictions import of_readings
+from portcullis_training.measuring.temperature import unfitted
 from portcullis_training.measuring.trained import open_trained
 from portcullis_training.recipes import RECIPES, make_config
 from portcullis_training.runs.directory import Run, create_run
 from tests.training.photos import photos_config, write_photos, write_weights
 
 pytestmark = pytest.mark.slow
+SMALL = ImageSpec(height=32, width=32)
 
 
 @pytest.fixture(autouse=True)
@@ -173,10 +183,50 @@ def test_time_decides_how_many_epochs(seconds_left, epoch_seconds, epochs):
 def test_minutes_count_what_was_spent_and_what_is_still_to_come(make, monkeypatch):
     run = make(epochs=12, minutes=10, batch_size=10)
     monkeypatch.setattr(plan, "_timed", lambda *_: (3.0, 20, "float32"))  # 3 s a step, 20 steps an epoch
-    splits = type("Splits", (), {"validation": range(100), "calibration": range(100), "test": range(100)})()
-    decided = plan.make_plan(run, splits, fit.Start({}, None), seconds_spent=200.0)
+    monkeypatch.setattr(plan, "num_read_later", lambda *_: 300)
+    decided = plan.make_plan(run, None, fit.Start({}, None), seconds_spent=200.0)
     # 600 − 200 − 30 batches of a third of 3 s = 370 s: six epochs of a minute.
     assert decided.epochs == 6 and decided.epoch_seconds == 60
+
+
+def test_what_the_command_did_before_counts_too(make, monkeypatch):
+    spent = []
+    monkeypatch.setattr(staged, "make_plan", lambda *given: spent.append(given[-1]) or Plan(epochs=0, reason="a test"))
+    train(make(minutes=10, epochs=3), show_progress=False, seconds_before=1000.0)
+    assert spent[0] > 1000
+
+
+def test_what_is_read_after_training_is_what_the_stages_really_read(make, monkeypatch):
+    """A budget that forgets the strangers of the score is overdrawn by minutes."""
+    run = make(outside=("shuffled", "constant"))
+    train(run, show_progress=False)
+    trained = open_trained(run)
+    sets: dict[str, int] = {}
+
+    def read(name, images):
+        sets[name] = len(images)
+        return trained.readings_of(name, images)
+
+    counting = replace(trained, read=read, readings_of=read)
+    calibration, score = calibrate_by(counting, unfitted)
+    predict = of_readings(read, trained.method, calibration.temperature, score, calibration.ablation)
+    measure(predict, trained.splits.test, counting.outside_sets(), calibration.operating_points, checkpoint="0" * 64)
+    sets.pop("validation images for the score", None)  # the validation images once more, whose features are kept
+    num_shuffled = len(trained.splits.test)  # as many as there are to be shuffled, at most 400
+    assert num_read_later(trained.splits, run.config) == sum(sets.values()) + num_made(SMALL) - num_shuffled
+    own = run.config.model_copy(update={"score": "own", "outside": ()})
+    assert num_read_later(trained.splits, own) == sum(map(len, trained.splits.held_out))
+
+
+def test_both_stages_count_right_answers_alike(make):
+    """As a mean in float32, 2 of 3 is more than 2 of 3: a tie would be taken for a gain, or a gain for a tie."""
+    run = make()
+    (row,) = train(run, show_progress=False)
+    num_images = len(open_trained(run).splits.validation)
+    assert row["validation_accuracy"] == round(row["validation_accuracy"] * num_images) / num_images
+    features, labels = torch.eye(3), torch.tensor([0, 1, 0])
+    head = SimpleNamespace(head=lambda rows: rows)
+    assert frozen._accuracy(head, features, labels) == 2 / 3
 
 
 def test_the_plan_is_measured_once_and_kept(make, monkeypatch):

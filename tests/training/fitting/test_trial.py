@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from portcullis_training.__main__ import main
+from portcullis_training.data.read_later import num_read_later
 from portcullis_training.errors import FitError
 from portcullis_training.fitting import fit, trial
 from portcullis_training.fitting.memory import Portions
@@ -141,5 +142,9 @@ def test_a_trial_of_photos_encodes_and_validates_as_the_run_would(tmp_path: Path
         tried = trial.trial(config, 1)
     *encoding, validation = asked
     assert encoding == 2 * [(32, len(tried.splits.train))] and validation == (16, len(tried.splits.validation))
-    assert tried.encoding_seconds > 0 and tried.run_seconds > tried.encoding_seconds
+    num_photos = sum(map(len, (tried.splits.train, *tried.splits.held_out)))
+    assert tried.encoding_seconds > 0 and tried.later_seconds / tried.encoding_seconds == pytest.approx(
+        num_read_later(tried.splits, config) / num_photos
+    )
+    assert tried.run_seconds > tried.encoding_seconds + tried.later_seconds
     assert len(tried.stages[0].steps) == 1

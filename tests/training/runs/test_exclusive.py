@@ -10,15 +10,15 @@ from portcullis_training.errors import DataError
 from portcullis_training.runs.exclusive import alone
 
 
-def overlapping(work, num_workers: int = 2) -> bool:
-    """Whether two workers are ever inside at once; the first one there gives the second half a second to come."""
+def overlapping(work, num_workers: int = 2, patience_seconds: float = 0.5) -> bool:
+    """Whether two workers are ever inside at once; the first one there gives the second so long to come."""
     is_inside, met = threading.Semaphore(1), threading.Event()
 
     def enter() -> None:
         if not is_inside.acquire(blocking=False):
             met.set()
             return
-        met.wait(0.5)
+        met.wait(patience_seconds)
         is_inside.release()
 
     threads = [threading.Thread(target=work, args=(enter,)) for _ in range(num_workers)]
@@ -34,7 +34,8 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
         with alone(tmp_path / "new" / "thing"):
             enter()
 
-    assert overlapping(lambda enter: enter()) and not overlapping(locked)
+    assert overlapping(lambda enter: enter(), patience_seconds=60)  # as long as a machine may pause
+    assert not overlapping(locked)
 
 
 def test_a_named_set_is_downloaded_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ CLASSES_FILE = "classes.png"
 TWINS_FILE = "twins.png"
 FEW_PHOTOS = 20
 """A class with fewer can hardly be learned, and its share of the calibration split is a handful."""
+PHOTO_SUFFIXES = (".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf")
+"""What phones and cameras write that is no format of the service."""
 MAX_LISTED, MAX_CLASSES_SHOWN, PHOTOS_SHOWN, MAX_GROUPS_SHOWN = 40, 40, 8, 30
 SPLITS = ("train", "validation", "calibration", "test")
 
@@ -30,15 +32,16 @@ def summary(folder: PhotoFolder, splits: Splits) -> list[str]:
     found = folder.inspection
     counts = _class_counts(folder)
     largest, smallest = max(counts, key=lambda name: counts[name]), min(counts, key=lambda name: counts[name])
+    spread = f"from {counts[smallest]} ({smallest}) to {counts[largest]} ({largest})"
     lines = [
-        f"{len(found.photos)} photos of {len(counts)} classes, from {counts[smallest]} ({smallest}) "
-        f"to {counts[largest]} ({largest})",
-        *_left_out(found),
+        f"{len(found.photos)} photos of {len(counts)} classes, "
+        + (spread if counts[smallest] < counts[largest] else f"{counts[smallest]} each"),
+        *_left_out(folder),
         "splits: " + ", ".join(f"{len(getattr(splits, name))} {name}" for name in SPLITS),
     ]
     few = [name for name, count in counts.items() if count < FEW_PHOTOS]
     if few:
-        lines.append(f"{len(few)} classes have fewer than {FEW_PHOTOS} photos: {_listed(few)}")
+        lines.append(f"fewer than {FEW_PHOTOS} photos, too few to be learned well: {_listed(few)}")
     return [*lines, *map(str, promises(len(splits.calibration)))]
 
 
@@ -55,23 +58,38 @@ def write(files: dict[str, bytes], output: Path) -> None:
     """Put the page where a person finds it."""
     try:
         output.mkdir(parents=True, exist_ok=True)
+        for name in (CLASSES_FILE, TWINS_FILE):
+            (output / name).unlink(missing_ok=True)  # of an earlier page, whose pictures may be unwanted by now
         for name, content in files.items():
             (output / name).write_bytes(content)
     except OSError as error:
         raise DataError(f"cannot write the page to {output}: {error.strerror}") from None
 
 
-def _left_out(found: Inspection) -> list[str]:
-    num_conflicting = sum(map(len, found.conflicting))
-    num_twins = sum(map(len, found.twins))
-    told = {
-        f"{len(found.unreadable)} files cannot be read": len(found.unreadable),
-        f"{num_conflicting} files are copies under different labels, and left out": num_conflicting,
-        f"{sum(len(group) - 1 for group in found.copies)} copies are left out": len(found.copies),
-        f"{len(found.leaked)} photos nearly equal one in a test folder, and are left out": len(found.leaked),
-        f"{num_twins} photos have near-duplicates, which stay on one side of the split": num_twins,
-    }
-    return [line for line, count in told.items() if count]
+def _left_out(folder: PhotoFolder) -> list[str]:
+    found = folder.inspection
+    told = (
+        (len(found.unreadable), "file cannot be read", "files cannot be read"),
+        (sum(map(len, found.conflicting)), "", "files are copies under different labels, and left out"),
+        (sum(len(group) - 1 for group in found.copies), "copy is left out", "copies are left out"),
+        (
+            len(found.leaked),
+            "photo nearly equals one in a test folder, and is left out",
+            "photos nearly equal one in a test folder, and are left out",
+        ),
+        (sum(map(len, found.twins)), "", "photos have near-duplicates, which stay on one side of the split"),
+    )
+    lines = [f"{count} {one if count == 1 else many}" for count, one, many in told if count]
+    return [*lines, *_unread_photos(folder)]
+
+
+def _unread_photos(folder: PhotoFolder) -> list[str]:
+    """Photos in formats that the service does not take either: a phone's folder may hold nothing else."""
+    counts = {suffix: folder.other_files[suffix] for suffix in PHOTO_SUFFIXES if folder.other_files[suffix]}
+    if not counts:
+        return []
+    listed = ", ".join(f"{count} {suffix}" for suffix, count in counts.items())
+    return [f"photos in formats that are not read, to be converted to JPEG or PNG first: {listed}"]
 
 
 def _head(folder: PhotoFolder, splits: Splits) -> list[str]:
@@ -80,7 +98,7 @@ def _head(folder: PhotoFolder, splits: Splits) -> list[str]:
         f"# Photos in {folder.root.name}",
         "",
         f"{len(found.photos)} photos of {len(folder.class_names)} classes are fit for training."
-        + "".join(f" {line}." for line in _left_out(found)),
+        + "".join(f" {line[0].upper()}{line[1:]}." for line in _left_out(folder)),
         "",
     ]
 
@@ -130,7 +148,7 @@ def _problems(folder: PhotoFolder, splits: Splits) -> list[str]:
     conflicting = [" = ".join(_name(folder, photo.path) for photo in group) for group in found.conflicting]
     copies = [" = ".join(_name(folder, photo.path) for photo in group) for group in found.copies]
     leaked = [f"{_name(folder, lost.path)} ≈ {_name(folder, kept.path)}" for lost, kept in found.leaked]
-    others = [f"{count} files `{suffix or 'without extension'}`" for suffix, count in folder.other_files.most_common()]
+    others = [f"{suffix or 'without extension'}: {count}" for suffix, count in folder.other_files.most_common()]
     return [
         *_section("Files that cannot be read", "Left out; `--strict` stops at them instead.", broken),
         *_section(

@@ -75,6 +75,7 @@ def look_into(location: str, config: RunConfig) -> PhotoFolder:
     folders = _split_folders(root)
     class_names = _class_names(folders["train"])
     found = [one for part, folder in folders.items() for one in _class_files(folder, class_names, part)]
+    _refuse_unread_classes(folders["train"], class_names, found)
     inspection = _seen(root, found, inspect(root, found, spec, config.num_workers))
     others = Counter(path.suffix.lower() for path in root.rglob("*") if path.is_file() and not _is_image(path))
     return PhotoFolder(root, class_names, spec, inspection, others)
@@ -134,6 +135,19 @@ def _class_files(root: Path, class_names: tuple[str, ...], part: str) -> list[Fo
             f"folder:{root}: class {unknown[0]!r} is not among the training classes {', '.join(class_names)}"
         )
     return [(path, label, part) for label, name in enumerate(class_names) for path in _image_files(root / name)]
+
+
+def _refuse_unread_classes(root: Path, class_names: tuple[str, ...], found: list[Found]) -> None:
+    """A class without a single image is an oversight, most often of photos in a format that is not read."""
+    seen = {label for _, label, part in found if part == "train"}
+    for label, name in enumerate(class_names):
+        others = Counter(path.suffix.lower() for path in (root / name).rglob("*") if path.is_file())
+        if found and label not in seen and others:
+            held = ", ".join(f"{count} {suffix or 'without extension'}" for suffix, count in others.most_common(3))
+            raise DataError(
+                f"folder:{root}: no training image of class {name!r}, whose folder holds {held}; "
+                f"expected files like {', '.join(sorted(EXTENSIONS))}"
+            )
 
 
 def _image_files(folder: Path) -> list[Path]:

@@ -36,6 +36,11 @@ class Splits:
     """sha256 of each split over pixels, labels and the indices that were drawn."""
 
     @property
+    def held_out(self) -> tuple[ImageSet, ImageSet, ImageSet]:
+        """What is not trained on."""
+        return self.validation, self.calibration, self.test
+
+    @property
     def num_classes(self) -> int:
         """How many classes the head must tell apart."""
         return len(self.class_names)

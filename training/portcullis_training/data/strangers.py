@@ -25,6 +25,14 @@ MIN_CROP_PIXELS = 4
 NUM_CELLS = 8  # a side, where pixels are merged into squares
 GRAINS = (0.0, 1 / 112, 1 / 28)  # deviation of the blur of coloured noise, of the shorter side
 
+NUM_SOURCES = 1000
+MAX_SOURCE_BYTES = 256 * 1024 * 1024
+
+
+def num_sources(num_images: int, image_bytes: int) -> int:
+    """Of how many of so many images strangers are made, one of each kind."""
+    return min(num_images, NUM_SOURCES, max(1, MAX_SOURCE_BYTES // image_bytes))
+
 
 def make_strangers(kind: str, images: Pixels, labels: Labels, seed: int) -> Pixels:
     """One stranger of a kind for each image; kinds of several images take them from different classes."""

@@ -17,7 +17,7 @@ from portcullis_training.fitting.trial import Trial
 from portcullis_training.measuring.calibration import calibrate_by
 from portcullis_training.measuring.evaluation import measure
 from portcullis_training.measuring.predictions import of_readings
-from portcullis_training.measuring.readings import of_classifier
+from portcullis_training.measuring.readings import cached, of_classifier
 from portcullis_training.measuring.temperature import unfitted
 from portcullis_training.measuring.trained import Trained
 from portcullis_training.recipes import RunConfig
@@ -31,7 +31,7 @@ NUM_OF_A_CLASS = 2
 def rehearse(tried: Trial, config: RunConfig) -> int:
     """The size of the bundle that was written and thrown away, in bytes."""
     with tempfile.TemporaryDirectory() as directory:
-        trained = _with_few_images(tried, config)
+        trained = _with_few_images(tried, config, Path(directory))
         calibration, score = calibrate_by(trained, unfitted)
         predict = of_readings(trained.readings_of, trained.method, calibration.temperature, score, calibration.ablation)
         evaluation = measure(
@@ -45,7 +45,7 @@ def rehearse(tried: Trial, config: RunConfig) -> int:
         return sum((bundle.path / file).stat().st_size for file in bundle.manifest.files)
 
 
-def _with_few_images(tried: Trial, config: RunConfig) -> Trained:
+def _with_few_images(tried: Trial, config: RunConfig, directory: Path) -> Trained:
     splits = tried.splits
     few = replace(
         splits,
@@ -54,11 +54,11 @@ def _with_few_images(tried: Trial, config: RunConfig) -> Trained:
         calibration=_spread(splits.calibration),
         test=_spread(splits.test),
     )
-    # Sets of strangers may be as large as they like: the real ones are left to the run.
-    run = Run(Path(), config.model_copy(update={"outside": ("noise:smooth",)}))
-    read = of_classifier(tried.classifier, tried.device)
-    method = methods.find(config.method)
-    return Trained(run, method, tried.classifier, tried.device, few, digest="0" * 64, read=read, readings_of=read)
+    # Sets of strangers may be as large as they like: the real ones are left to the run, and this is as small as test.
+    run = Run(Path(), config.model_copy(update={"outside": ("shuffled",)}))
+    read, digest = of_classifier(tried.classifier, tried.device), "0" * 64
+    kept = cached(read, directory / "predictions", key=digest)
+    return Trained(run, methods.find(config.method), tried.classifier, tried.device, few, digest, read, kept)
 
 
 def _some_of_each(labels: Indices) -> Indices:

@@ -63,11 +63,14 @@ class Encoder:
             self._encode(sets, digests, missing)
         return [self.store.read(own) for own in digests]
 
-    def encode_once(self, images: data.ImageSet) -> Encoded:
-        """Features and middle of images that nobody will ask for again; nothing is kept."""
-        portions = Portions(BATCH_SIZE)
-        batches = data.in_order(images, BATCH_SIZE, self._num_workers)
-        return self._apart(torch.cat([portions.run(self._session, pixels) for pixels, _ in batches]))
+    def encode_once(self, images: data.ImageSet, name: str) -> Encoded:
+        """Features and middle of images that nobody will ask for again, under a bar of that name; nothing is kept."""
+        portions, rows = Portions(BATCH_SIZE), []
+        with tqdm(total=len(images), desc=name, unit=" images", leave=False, mininterval=BAR_SECONDS) as progress:
+            for pixels, _ in data.in_order(images, BATCH_SIZE, self._num_workers):
+                rows.append(portions.run(self._session, pixels))  # (B, d + m)
+                progress.update(len(pixels))
+        return self._apart(torch.cat(rows))
 
     @cached_property
     def _session(self) -> Session:
@@ -91,7 +94,8 @@ class Encoder:
     def _batches(
         self, images: data.ImageSet, digests: list[str], missing: set[str]
     ) -> Iterator[tuple[list[str], Tensor]]:
-        positions = np.array([index for index, digest in enumerate(digests) if digest in missing], dtype=np.int64)
+        first = {digest: index for index, digest in reversed(list(enumerate(digests))) if digest in missing}
+        positions = np.array(sorted(first.values()), dtype=np.int64)
         waiting = np.array_split(positions, range(BATCH_SIZE, len(positions), BATCH_SIZE)) if len(positions) else []
         read = images.batches(waiting, self._num_workers)
         for batch, (pixels, _) in zip(waiting, read, strict=True):

@@ -9,6 +9,7 @@ from itertools import islice
 from pydantic import BaseModel, ConfigDict
 
 from portcullis_training import data
+from portcullis_training.data.read_later import num_read_later
 from portcullis_training.fitting.distributed import training_process
 from portcullis_training.fitting.fit import Fitting, Start
 from portcullis_training.runs.artefact import Artefact
@@ -44,8 +45,7 @@ def make_plan(run: Run, splits: data.Splits, start: Start, seconds_spent: float)
     if config.minutes is None:
         return Plan(epochs=config.epochs, reason="the config sets no limit of time")
     step_seconds, num_steps, precision = _timed(run, splits, start)
-    num_later = len(splits.validation) + len(splits.calibration) + len(splits.test)
-    reserve = ENCODING_SHARE * step_seconds * num_later / config.batch_size  # the rest of the line encodes anew
+    reserve = ENCODING_SHARE * step_seconds * num_read_later(splits, config) / config.batch_size
     return planned(config.epochs, 60 * config.minutes - seconds_spent - reserve, num_steps * step_seconds, precision)
 
 

@@ -64,10 +64,11 @@ def is_trained(run: Run) -> bool:
     return True
 
 
-def train(run: Run, *, show_progress: bool = True, members: Sequence[Run] = ()) -> History:
+def train(run: Run, *, show_progress: bool = True, members: Sequence[Run] = (), seconds_before: float = 0.0) -> History:
     """Train a run to its end, from wherever it is; one row of figures an epoch.
 
     `members`: the runs that an ensemble is made of, where they are shared with others; by default it has its own.
+    `seconds_before`: what the command has spent of the run's minutes already.
     """
     if run.config.members > 1:
         return train_members(run, members, show_progress=show_progress)
@@ -77,7 +78,7 @@ def train(run: Run, *, show_progress: bool = True, members: Sequence[Run] = ()) 
     started = time.perf_counter()
     splits = data.load(run.config.data, run.config)
     history = [_frozen_row(run, splits)]
-    plan = _plan(run, splits, time.perf_counter() - started)
+    plan = _plan(run, splits, seconds_before + time.perf_counter() - started)
     logger.info("fine-tuning: %s (%s)", f"{plan.epochs} epochs" if plan.epochs else "none", plan.reason)
     if plan.epochs:
         history += _fine_tune(run, plan, show_progress)

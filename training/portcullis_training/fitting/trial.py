@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from portcullis_training import data
+from portcullis_training.data.read_later import num_read_later
 from portcullis_training.errors import FitError
 from portcullis_training.fitting import schedule
 from portcullis_training.fitting.classifier import Classifier
@@ -62,6 +63,8 @@ class Trial:
     batch_size: int
     encoding_seconds: float
     """How long all photos would take through the frozen backbone; 0 where a run does not begin so."""
+    later_seconds: float
+    """How long calibrating and evaluating would take after fine-tuning; 0 likewise."""
     stages: tuple[TrialStage, ...]
 
     @property
@@ -77,7 +80,7 @@ class Trial:
     @property
     def run_seconds(self) -> float:
         """How long the whole run would take, were there no limit of time."""
-        return self.encoding_seconds + sum(stage.run_seconds for stage in self.stages)
+        return self.encoding_seconds + sum(stage.run_seconds for stage in self.stages) + self.later_seconds
 
 
 def trial(config: RunConfig, num_steps: int) -> Trial:
@@ -90,30 +93,31 @@ def trial(config: RunConfig, num_steps: int) -> Trial:
     with training_process(config) as process:
         splits = data.load(config.data, config)
         fitting = Fitting(Run(Path(), config), process, splits)
+        image_seconds = _seconds_an_image(fitting) if config.frozen else 0.0
         tried = Trial(
             classifier=fitting.classifier,
             splits=splits,
             device=process.device,
             batch_size=fitting.batch_size,
-            encoding_seconds=_encoding_seconds(fitting) if config.frozen else 0.0,
+            encoding_seconds=image_seconds * sum(map(len, (splits.train, *splits.held_out))),
+            later_seconds=image_seconds * num_read_later(splits, config),
             stages=tuple(_stages(fitting, num_steps)),
         )
         fitting.validation_accuracy(_first(splits.validation, MAX_VALIDATION_BATCH))
         return tried
 
 
-def _encoding_seconds(fitting: Fitting) -> float:
-    """By the second of two batches: the first warms up."""
+def _seconds_an_image(fitting: Fitting) -> float:
+    """Of encoding, by the second of two batches: the first warms up."""
     splits, device, num_workers = fitting.splits, fitting.process.device, fitting.config.num_workers
     encoder = Encoder(fitting.classifier, splits.image_spec, device, num_workers)
     sample = _first(splits.train, ENCODED_AT_ONCE)
     seconds = []
     for _ in range(2):
         started = time.perf_counter()
-        encoder.encode_once(sample)
+        encoder.encode_once(sample, "encoding a few")
         seconds.append(time.perf_counter() - started)
-    num_images = sum(len(part) for part in (splits.train, splits.validation, splits.calibration, splits.test))
-    return seconds[-1] * num_images / len(sample)
+    return seconds[-1] / len(sample)
 
 
 def _first(images: data.ImageSet, at_most: int) -> data.ImageSet:

@@ -12,19 +12,14 @@ import torch
 
 from portcullis.bundle.manifest import FITTED, ScoreInfo
 from portcullis_training.data import ArrayImages, ImageSet, as_array
-from portcullis_training.data.strangers import KINDS, make_strangers
+from portcullis_training.data.read_later import NUM_TRAINING_IMAGES
+from portcullis_training.data.strangers import KINDS, make_strangers, num_sources
 from portcullis_training.graph.score import Score, one_part
 from portcullis_training.graph.score_parts import Constants, OwnScore
 from portcullis_training.measuring import part_constants
 from portcullis_training.measuring.metrics import Array, Indices
 from portcullis_training.measuring.readings import Readings, ReadingsOf
 from portcullis_training.measuring.stranger_weights import weights_against
-
-NUM_TRAINING_IMAGES = 8000
-"""Drawn for class means, covariances and the bank; more would change little."""
-NUM_SOURCES = 1000
-"""Validation images that strangers are made of, one of each kind."""
-MAX_SOURCE_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +69,7 @@ def _rows(
 ) -> tuple[Array, dict[str, Array]]:
     """Parts (N, K) of the validation images, and of strangers made of them by kind."""
     familiar = parts_of(parts, read("validation images for the score", validation))
-    sources = _some(validation, min(NUM_SOURCES, _affordable(validation)), random)
+    sources = _some(validation, _num_sources(validation), random)
     pixels = as_array(sources)
     strangers = {}
     for kind in KINDS:
@@ -118,9 +113,8 @@ def _some(images: ImageSet, num: int, random: np.random.Generator) -> ImageSet:
     return images.subset(np.sort(random.permutation(len(images))[:num]))
 
 
-def _affordable(images: ImageSet) -> int:
-    one = as_array(images.subset(np.arange(1)))
-    return max(1, MAX_SOURCE_BYTES // one.nbytes)
+def _num_sources(images: ImageSet) -> int:
+    return num_sources(len(images), as_array(images.subset(np.arange(1))).nbytes)
 
 
 def _described(images: FittingImages, chosen: str, own: OwnScore) -> str:
@@ -129,8 +123,7 @@ def _described(images: FittingImages, chosen: str, own: OwnScore) -> str:
     train = f"{min(len(images.train), NUM_TRAINING_IMAGES)} training images"
     if chosen != FITTED:
         return train
-    num_sources = min(len(images.validation), NUM_SOURCES, _affordable(images.validation))
     return (
-        f"{train}, {len(images.validation)} validation images and {len(KINDS)} kinds of strangers made of {num_sources}"
-        " of them; no calibration image and no outside set"
+        f"{train}, {len(images.validation)} validation images and {len(KINDS)} kinds of strangers made of "
+        f"{_num_sources(images.validation)} of them; no calibration image and no outside set"
     )

@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from portcullis_training.data import FileImages, ImageSet, in_order, to_float
+from portcullis_training.data.file_facts import BAR_SECONDS
 from portcullis_training.fitting.classifier import Classifier, Reading
 from portcullis_training.fitting.encoding import Encoder
 from portcullis_training.fitting.memory import Portions
@@ -79,7 +80,7 @@ def of_encoder(classifier: Classifier, encoder: Encoder) -> ReadingsOf:
 
     @torch.inference_mode()
     def readings_of(name: str, images: ImageSet) -> Readings:
-        encoded = encoder.encode([images])[0] if isinstance(images, FileImages) else encoder.encode_once(images)
+        encoded = encoder.encode([images])[0] if isinstance(images, FileImages) else encoder.encode_once(images, name)
         answer = answer_of(classifier.head, encoded.features.to(classifier.mean.device))
         logits, beside = (column.float().cpu().numpy() for column in answer)
         return Readings(logits, encoded.features.numpy(), encoded.middle.numpy(), beside)
@@ -107,7 +108,7 @@ def cached(readings_of: ReadingsOf, directory: Path, key: str) -> ReadingsOf:
 
 def in_batches(name: str, images: ImageSet, num_workers: int) -> Iterator[Tensor]:
     """uint8 NHWC batches of a named set in order, under a progress bar."""
-    with tqdm(total=len(images), desc=name, unit=" images", leave=False) as progress:
+    with tqdm(total=len(images), desc=name, unit=" images", leave=False, mininterval=BAR_SECONDS) as progress:
         for batch, _ in in_order(images, BATCH_SIZE, num_workers):
             yield batch
             progress.update(len(batch))
