@@ -278,9 +278,8 @@ def _compare(namespace: argparse.Namespace) -> None:
     seeds = compare.parse_numbers(namespace.seeds, "seeds", "0,1,2")
     try:
         if namespace.table is not None:
-            paper.tabulate(
-                config, namespace.table, _tiers(namespace, config), variants, seeds, namespace.runs, output, _say
-            )
+            tiers, elsewhere = _tiers(namespace, config), namespace.cells
+            paper.tabulate(config, namespace.table, tiers, variants, seeds, namespace.runs, output, _say, elsewhere)
         elif namespace.budgets is None:
             compare.compare(config, variants, seeds, namespace.runs, output, _say)
         else:

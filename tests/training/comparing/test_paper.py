@@ -9,7 +9,7 @@ import pytest
 from portcullis_training.comparing import compare as comparing
 from portcullis_training.comparing.cells import place, spread
 from portcullis_training.comparing.compare import Comparison, parse_variant
-from portcullis_training.comparing.paper import table_config, tabulate, tiers_of
+from portcullis_training.comparing.paper import read_table, table_config, tabulate, tiers_of
 from portcullis_training.comparing.paper_page import page
 from portcullis_training.comparing.paper_table import VARIANTS, PaperTable, Tiers, bold_rows, paper_scores
 from portcullis_training.errors import ConfigError
@@ -133,3 +133,26 @@ def test_a_table_is_written_after_each_cell_resumed_and_its_ensemble_made_of_its
     assert cost > 1.3 > single.evaluation.inference_cost_relative_to_softmax["batch of 32"]
     create_run(tmp_path / "runs", table_config(TINY, TIERS))  # nothing of this machine is left in the page
     assert str(tmp_path) not in text
+
+
+@pytest.mark.slow
+def test_cells_of_another_machine_are_not_trained_again_and_those_of_another_config_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants, kept = [parse_variant("softmax"), parse_variant("dismax")], tmp_path / "there" / "paper.json"
+    tabulate(TINY, "paper", TIERS, variants[:1], [0], tmp_path / "runs", kept.parent, lambda line: None)
+    said: list[str] = []
+    here = tmp_path / "here"
+    arguments = (TINY, "paper", TIERS, variants, [0], here / "runs", here, said.append, [kept])
+    both = tabulate(*arguments)  # type: ignore[arg-type]
+    assert [line.split(":")[0] for line in said] == ["tiny-twins-dismax-seed0"]
+    assert [twin.variant for twin in both.comparison.twins] == ["softmax", "dismax"]
+    assert both.comparison.twins[0] == read_table(kept).comparison.twins[0]
+    assert read_table(here / "paper.json") == both
+
+    monkeypatch.setattr(comparing, "train", lambda run, **options: pytest.fail(f"{run.config.name} is known"))
+    arguments = (*arguments[:5], tmp_path / "third" / "runs", tmp_path / "third", said.append, [here / "paper.json"])
+    assert tabulate(*arguments).comparison.twins == both.comparison.twins  # type: ignore[arg-type]
+    other = TINY.model_copy(update={"epochs": 3})
+    with pytest.raises(ConfigError, match="another config: epochs is 2 there and 3 here"):
+        tabulate(other, *arguments[1:])  # type: ignore[arg-type]

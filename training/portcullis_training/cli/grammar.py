@@ -268,6 +268,15 @@ def _add_compare(command: Parser) -> None:
             help=f"of a table: the {tier.replace('-', ' ')} out-of-distribution sets, by spaces "
             "(default: of --outside the first is near, the last very far)",
         )
+    command.add_argument(
+        "--cells",
+        type=Path,
+        nargs="+",
+        default=(),
+        metavar="FILE",
+        help="of a table: paper.json or ablation.json of the same config from another machine, or of a run that was "
+        "cut short; cells that are in there are not trained again",
+    )
     command.add_argument("--seeds", default="0,1,2", metavar="LIST", help="seeds by commas (default: %(default)s)")
     command.add_argument(
         "--budgets",

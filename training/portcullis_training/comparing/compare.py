@@ -123,25 +123,27 @@ def train_twins(
     runs: Path,
     say: Say,
     tell: Callable[[Comparison], None] = lambda comparison: None,
+    known: Sequence[Twin] = (),
 ) -> tuple[Comparison, dict[str, Run]]:
     """Every variant with every seed, trained and measured, and the run of each method's first seed by its title.
 
-    `tell` is given what there is after each of them, so that an early end loses nothing.
+    `tell` is given what there is after each of them, so that an early end loses nothing. What is `known`, from another
+    machine, is taken as it is; it has no run here.
     """
     if not variants or not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"expected variants and different seeds, got {[v.name for v in variants]} and {list(seeds)}")
     outside_specs(base.outside)  # refused now, not after hours
     # Seed by seed: after the first one there is a table already.
-    cells = {
-        (variant, seed): create_run(runs, twin_config(base, variant, seed)) for seed in seeds for variant in variants
-    }
-    twins: dict[tuple[Variant, int], Twin] = {}
-    for variant, seed in spread(list(cells.items())):
-        run = cells[variant, seed]
+    cells = [(variant, seed) for seed in seeds for variant in variants]
+    found = {(twin.variant, twin.seed): twin for twin in known}
+    twins = {cell: found[name] for cell in cells if (name := (cell[0].name, cell[1])) in found}
+    here = {cell: create_run(runs, twin_config(base, *cell)) for cell in cells if cell not in twins}
+    for variant, seed in spread(list(here.items())):
+        run = here[variant, seed]
         say(f"{run.config.name}: {variant.title}, seed {seed}")
         twins[variant, seed] = _measure(run, base, variant)
         tell(_comparison(base, seeds, [twins[cell] for cell in cells if cell in twins]))
-    runs_of_first_seed = {variant.title: cells[variant, seeds[0]] for variant in variants}
+    runs_of_first_seed = {variant.title: here[variant, seed] for variant, seed in here if seed == seeds[0]}
     return _comparison(base, seeds, [twins[cell] for cell in cells]), runs_of_first_seed
 
 

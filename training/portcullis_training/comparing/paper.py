@@ -5,12 +5,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from portcullis_training.comparing.compare import Comparison, Say, Variant, train_twins
+from portcullis_training.comparing.compare import Comparison, Say, Twin, Variant, train_twins
 from portcullis_training.comparing.paper_page import page
 from portcullis_training.comparing.paper_plots import plots_of
 from portcullis_training.comparing.paper_table import PaperTable, Table, Tiers
 from portcullis_training.data.outside import short_name
 from portcullis_training.errors import ConfigError
+from portcullis_training.exporting.provenance import portable_config
 from portcullis_training.recipes import RunConfig
 from portcullis_training.runs import atomic
 
@@ -24,10 +25,14 @@ def tiers_of(outside: Sequence[str]) -> Tiers:
 
 def tabulate(
     base: RunConfig, table: Table, tiers: Tiers, variants: Sequence[Variant], seeds: Sequence[int], runs: Path,
-    output: Path, say: Say,
+    output: Path, say: Say, elsewhere: Sequence[Path] = (),
 ) -> PaperTable:  # fmt: skip
-    """Train and measure what is missing, and write the table anew after every cell."""
+    """Train and measure what is missing, and write the table anew after every cell.
+
+    `elsewhere`: files of the same table from other machines, whose cells are not trained again.
+    """
     config = table_config(base, tiers)
+    known = [twin for path in elsewhere for twin in _cells_of(path, config)]
     output.mkdir(parents=True, exist_ok=True)
     named = Tiers(**{name: tuple(map(short_name, specs)) for name, specs in tiers})  # nothing of this machine
 
@@ -36,8 +41,21 @@ def tabulate(
         atomic.write_text(output / f"{table}.json", found.model_dump_json(indent=1) + "\n")
         write_page(found, output)
 
-    comparison, _ = train_twins(config, variants, seeds, runs, say, tell)
+    comparison, _ = train_twins(config, variants, seeds, runs, say, tell, known)
+    tell(comparison)  # once more: all cells may have been known
     return PaperTable(table=table, tiers=named, comparison=comparison)
+
+
+def _cells_of(path: Path, config: RunConfig) -> tuple[Twin, ...]:
+    """The cells of a table that was made with the same config elsewhere; of any other none may stand beside ours."""
+    comparison, ours = read_table(path).comparison, portable_config(config)
+    differing = [name for name in RunConfig.model_fields if getattr(comparison.config, name) != getattr(ours, name)]
+    if differing:
+        raise ConfigError(
+            f"{path} was made with another config: {differing[0]} is {getattr(comparison.config, differing[0])} there "
+            f"and {getattr(ours, differing[0])} here"
+        )
+    return comparison.twins
 
 
 def table_config(base: RunConfig, tiers: Tiers) -> RunConfig:
