@@ -1,6 +1,7 @@
 """docs/results.md says what the raw figures beside it say, and they are those of the bundles that ship."""
 
 import json
+import statistics
 from itertools import dropwhile, takewhile
 from pathlib import Path
 
@@ -75,6 +76,25 @@ def test_the_tables_of_a_shipped_model_are_those_of_its_raw_figures(name: str, v
     for outside in evaluation.outside.values():
         plain = {score: found for score, found in outside.by_score.items() if not score.endswith(CALIBRATED)}
         assert "\n".join(detection_table(plain, evaluation.shipped_score)) in PAGE
+
+
+def test_the_twin_of_version_3_stands_beside_it_as_measured() -> None:
+    directory = DOCS / "results"
+    twins = {
+        title: Evaluation.model_validate_json((directory / f"cifar10-whitened-3{suffix}.json").read_bytes())
+        for title, suffix in (("DisMax", ""), ("SoftMax", "-softmax"))
+    }
+    table = table_under("### Version 3 beside its SoftMax twin", PAGE.splitlines()).splitlines()[2:]
+    shown = {
+        "MMLES": "mmles", "Energy": "energy", "fitted score": "fitted", "norm × gap": "norm_gap",
+        "Mahalanobis, features": "features", "neighbours": "neighbours", "MPS": "max_probability",
+    }  # fmt: skip
+    assert len(table) == 2 * len(shown) - 2
+    for line in table:
+        title, score, *cells = line.strip("| ").split(" | ")
+        figures = [100 * one.by_score[shown[score]].auroc_inside_positive for one in twins[title].outside.values()]
+        assert cells == [*(f"{figure:.1f}" for figure in figures), f"{statistics.mean(figures):.2f}"]
+    assert f"{twins['SoftMax'].inside.accuracy:.2%}" in PAGE and f"{twins['SoftMax'].inside.ece:.4f}" in PAGE
 
 
 def temperature_cost(name: str, version: int, score: str) -> list[float]:
