@@ -1,10 +1,10 @@
-"""`python -m bench.measured_tables`: what was measured of faults, fleets, Ray and methods, into the pages."""
+"""`python -m bench.measured_tables`: what was measured, of faults, fleets, photographs and methods, into the pages."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from bench import faults, fleet
+from bench import faults, fleet, photographs
 from bench.marked import with_table
 from bench.method_rows import with_rows
 
@@ -22,12 +22,13 @@ WAYS = {
 }
 """What the results call each way, as the page does."""
 RELIABILITY, FLEET = ROOT / "docs" / "reliability.md", ROOT / "docs" / "fleet.md"
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 METHODS, PAPER = ROOT / "docs" / "methods.md", ROOT / "docs" / "results" / "paper" / "paper.json"
 
 
 def documents() -> dict[Path, str]:
     """The pages as they should be."""
-    names = ("faults", "fleet", "many", "ray_front", "offline")
+    names = ("faults", "fleet", "many", "ray_front", "offline", "photographs")
     read = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in names}
     tables = {
         RELIABILITY: {"faults": faults.table(read["faults"]), "fleet": fleet.table(read["fleet"])},
@@ -36,6 +37,7 @@ def documents() -> dict[Path, str]:
             "ray front": front_table(read["ray_front"][SMALL]["figures"]),
             "offline": offline_table(read["offline"][SMALL]),
         },
+        BENCHMARKS: {"photographs": photographs.table(read["photographs"])},
     }
     pages = {page: _with_all(page.read_text(), marked) for page, marked in tables.items()}
     return {**pages, METHODS: with_rows(METHODS.read_text(), PAPER)}
