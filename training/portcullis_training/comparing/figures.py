@@ -74,7 +74,8 @@ def surfaces(found: Landscapes) -> bytes:
         axes = figure.add_subplot(1, len(found), number, projection="3d")
         across, along = np.meshgrid(places, places)
         axes.plot_surface(across, along, np.log10(losses + 1e-6), cmap="viridis", linewidth=0)
-        axes.set(title=title, zlim=(levels[0], levels[-1]))
+        axes.set(title=title, zlim=(levels[0], levels[-1]), zlabel="log₁₀ of the training loss")
+        axes.set_box_aspect(None, zoom=0.85)  # room for the label beside the last panel
     return plots.png(figure)
 
 
