@@ -11,7 +11,7 @@ from portcullis_training.graph.score_parts import OwnScore
 from portcullis_training.measuring.fitted_score import FittingImages, fit_score
 from portcullis_training.measuring.metrics import Array, auroc
 from portcullis_training.measuring.readings import Readings
-from portcullis_training.measuring.stranger_weights import PENALTY, weights_against
+from portcullis_training.measuring.stranger_weights import MIN_SHARE, PENALTY, TOLERANCE, _fit, weights_against
 
 RANDOM = np.random.default_rng(0)
 
@@ -48,6 +48,35 @@ def test_every_kind_of_stranger_has_the_same_say_however_many_there_are() -> Non
 def test_a_part_can_be_left_out() -> None:
     weights = weights_against(rows([0, 0]), [rows([-2, -2])], without=0)
     assert weights[0] == 0 and weights[1] > 0.5
+
+
+def test_a_part_stays_only_where_the_loss_would_grow_without_it() -> None:
+    familiar, strange = rows([0, 0, 0]), rows([-2, 0, 0])
+    familiar[:, 1] = familiar[:, 0] + 0.3 * familiar[:, 1]  # sees what the first sees, less well
+    strange[:, 1] = strange[:, 0] + 0.3 * strange[:, 1]
+    weights = weights_against(familiar, [strange, rows([0, 0, -2])])
+    assert weights[0] > 0.5 and weights[1] == 0
+    assert weights[2] > 0.5, "it alone tells the second kind"
+
+
+def test_no_score_is_left_to_one_part_where_two_tell() -> None:
+    familiar, strange = rows([0, 0], 20_000), rows([-2, -0.4], 20_000)
+    both, weights = _fit(familiar, [strange], np.array([True, True]))
+    alone, _ = _fit(familiar, [strange], np.array([True, False]))
+    assert both < alone < (1 + TOLERANCE) * both and weights.min() > MIN_SHARE * weights.max(), "one would nearly do"
+    np.testing.assert_array_equal(weights_against(familiar, [strange]), weights)
+
+
+def test_parts_are_left_out_together_no_further_than_the_tolerance() -> None:
+    """Ten parts that tell alike: each could go, not all; the loss of what is kept says so."""
+    familiar, strange = rows([0] * 10), rows([-0.5] * 10)
+    kept = weights_against(familiar, [strange]) > 0
+    least, weights = _fit(familiar, [strange], np.ones(10, dtype=bool))
+    assert (weights > 0).all() and 1 < kept.sum() < 10
+    assert least < _fit(familiar, [strange], kept)[0] <= (1 + TOLERANCE) * least
+    for number in np.flatnonzero(kept):
+        fewer = kept & (np.arange(10) != number)
+        assert _fit(familiar, [strange], fewer)[0] > (1 + TOLERANCE) * least
 
 
 def test_where_no_part_tells_anything_all_count_alike() -> None:

@@ -15,16 +15,33 @@ from portcullis_training.measuring.metrics import Array
 PENALTY = 1e-3
 MIN_SHARE = 0.1
 """A part with less than this share of the largest weight is left out: it would cost every answer time for nothing."""
+TOLERANCE = 0.05
+"""How much the loss may grow as further parts are left out, of that with all: one that hardly earns its place tells the
+made strangers better, and not those to come."""
+MIN_PARTS = 2
+"""Not fewer are left by that: what one part alone does not see, nothing would."""
 
 
 def weights_against(familiar: Array, strangers: Sequence[Array], without: int | None = None) -> Array:
-    """Weights (K,) of standardised parts (N, K); 0 for parts left out, by choice or because they would weigh little."""
+    """Weights (K,) of standardised parts (N, K), as few as will do; 0 for parts left out, by choice or as needless."""
     used = np.arange(familiar.shape[1]) != without
-    weights = _fit(familiar, strangers, used)
-    return _fit(familiar, strangers, weights >= MIN_SHARE * weights.max()) if weights.any() else _equal(used)
+    least, weights = _fit(familiar, strangers, used)
+    if not weights.any():
+        return _equal(used)
+    used = weights >= MIN_SHARE * weights.max()
+    _, weights = _fit(familiar, strangers, used)
+    while used.sum() > MIN_PARTS:
+        smaller = [used & (np.arange(len(used)) != number) for number in np.flatnonzero(used)]
+        fits = [_fit(familiar, strangers, each) for each in smaller]
+        missed_least = int(np.argmin([loss for loss, _ in fits]))
+        if fits[missed_least][0] > (1 + TOLERANCE) * least:
+            break
+        used, weights = smaller[missed_least], fits[missed_least][1]
+    return weights
 
 
-def _fit(familiar: Array, strangers: Sequence[Array], used: Array) -> Array:
+def _fit(familiar: Array, strangers: Sequence[Array], used: Array) -> tuple[float, Array]:
+    """The least loss with these parts, and the weights (K,) that have it."""
     rows = np.concatenate([familiar, *strangers])[:, used]
     signs = np.concatenate([np.ones(len(familiar)), -np.ones(len(rows) - len(familiar))])
     shares = [np.full(len(familiar), 0.5 / len(familiar))]
@@ -39,7 +56,7 @@ def _fit(familiar: Array, strangers: Sequence[Array], used: Array) -> Array:
     )
     weights = np.zeros(len(used))
     weights[used] = found.x[:-1]
-    return weights
+    return float(found.fun), weights
 
 
 def _loss_and_gradient(parameters: Array, rows: Array, signs: Array, shares: Array) -> tuple[float, Array]:
