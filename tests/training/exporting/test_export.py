@@ -1,6 +1,7 @@
 """Export: the graph answers as torch does, and what cannot be served is never written."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +187,27 @@ def test_scores_that_lie_close_together_must_be_met_more_closely() -> None:
     assert check_parity(run, served, mixed_images(), CALIBRATION) < 1e-4
     with pytest.raises(ParityError, match="in a score in a batch of 1"):
         check_parity(run, served, mixed_images(), narrow)
+
+
+def test_the_last_digit_of_a_part_that_hardly_varies_is_no_other_graph() -> None:
+    """After a few steps of training a score's parts are nearly the same for all images, and what sets them apart is
+    rounding; the score divides it by their small deviation."""
+    served = with_fitted_score(served_classifier("dismax"))
+    own = served.score.info
+    alike = own.model_copy(update={"deviations": (1e-3 * own.deviations[0], *own.deviations[1:])})
+    served.score = Score(alike, served.score.own, served.score.constants)
+    scores = torch_outputs(served, mixed_images()).scores
+    calibration = summarise(sorted(scores.tolist()))
+
+    def run(images: Pixels, ulps: int) -> Outputs:
+        outputs = torch_outputs(served, images)
+        by = ulps * np.spacing(outputs.parts[:, 0]) * alike.weights[0] / alike.deviations[0]
+        return replace(outputs, scores=(outputs.scores + by).astype(np.float32))
+
+    assert np.abs(run(mixed_images(), 1).scores - scores).max() > 1e-4
+    check_parity(partial(run, ulps=1), served, mixed_images(), calibration)
+    with pytest.raises(ParityError, match="score"):
+        check_parity(partial(run, ulps=10_000), served, mixed_images(), calibration)
 
 
 def test_another_temperature_is_no_parity() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from PIL import Image
 from tqdm import tqdm
 
+from portcullis.bundle.devices import num_cores
 from portcullis.bundle.manifest import ImageSpec
 from portcullis.bundle.preprocess import fit, open_picture, shorter_side_of
 from portcullis.errors import PortcullisError
@@ -82,7 +83,7 @@ def _looked_at(paths: list[Path], spec: ImageSpec, num_workers: int) -> Iterator
     if num_workers == 0 or len(paths) < MIN_FILES_FOR_PROCESSES:
         yield from (look_at(path, spec) for path in paths)
         return
-    with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(num_workers, num_cores()), mp_context=get_context("spawn")) as pool:
         yield from pool.map(partial(look_at, spec=spec), paths, chunksize=32)
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from portcullis.bundle.devices import num_cores
 from portcullis.bundle.manifest import ImageSpec
 from portcullis.bundle.preprocess import Pixels, decode
 from portcullis.errors import PortcullisError
@@ -46,6 +47,19 @@ def in_order(images: ImageSet, batch_size: int, num_workers: int = 0) -> Iterato
     """All images once, in order: (uint8 NHWC images, int64 labels)."""
     positions = [np.arange(start, min(start + batch_size, len(images))) for start in range(0, len(images), batch_size)]
     return images.batches(positions, num_workers)
+
+
+def in_workers(
+    dataset: Dataset[tuple[Tensor, int]], batches: Sequence[list[Any]], num_workers: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What the data set has under each batch of keys, made in worker processes, no more of them than cores."""
+    yield from DataLoader(
+        dataset,
+        batch_sampler=batches,
+        num_workers=min(num_workers, num_cores()),
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),  # a loader draws a seed, which would shift dropout in a resumed run
+    )
 
 
 def to_float(images: Tensor) -> Tensor:
@@ -112,14 +126,8 @@ class FileImages:
 
     def batches(self, positions: Sequence[Indices], num_workers: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Decoded in worker processes, delivered in the order asked for."""
-        loader = DataLoader(
-            _Decoding(self.paths, self.labels, self.spec),
-            batch_sampler=[batch.tolist() for batch in positions],
-            num_workers=num_workers,
-            pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),  # a loader draws a seed, which would shift dropout in a resumed run
-        )
-        yield from loader
+        decoding = _Decoding(self.paths, self.labels, self.spec)
+        yield from in_workers(decoding, [batch.tolist() for batch in positions], num_workers)
 
     def digests(self) -> list[str]:
         """sha256 of the bytes of each file."""

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from portcullis.bundle.preprocess import open_picture
 from portcullis.errors import PortcullisError
-from portcullis_training.data.image_set import FileImages, Indices, Labels
+from portcullis_training.data.image_set import FileImages, Indices, Labels, in_workers
 from portcullis_training.errors import DataError
 
 LOG_RATIOS = (math.log(3 / 4), math.log(4 / 3))
@@ -44,14 +44,8 @@ def cropped_batches(
     images: FileImages, crops: PhotoCrops, positions: Sequence[Indices], seeds: NDArray[np.int64], num_workers: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """For each array of positions, (uint8 NHWC images of the set's size, int64 labels); `seeds` has one an image."""
-    loader = DataLoader(
-        _Cropping(images, crops),
-        batch_sampler=[[(int(index), int(seeds[index])) for index in batch] for batch in positions],
-        num_workers=num_workers,
-        pin_memory=torch.cuda.is_available(),
-        generator=torch.Generator(),  # a loader draws a seed, which would shift dropout in a resumed run
-    )
-    yield from loader
+    keys = [[(int(index), int(seeds[index])) for index in batch] for batch in positions]
+    yield from in_workers(_Cropping(images, crops), keys, num_workers)
 
 
 def crop(payload: bytes, seed: int, crops: PhotoCrops, size: tuple[int, int], interpolation: str) -> Image.Image:

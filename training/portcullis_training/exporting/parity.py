@@ -13,7 +13,7 @@ from portcullis_training.errors import TrainingError
 from portcullis_training.graph.served import ServedClassifier
 
 BATCH_SIZES = (1, 2, 7, 64)
-TOLERANCE = 1e-4
+TOLERANCE = 1e-4  # of a probability, and of the size of what a score adds up
 PART_TOLERANCE = 1e-3  # of a part's own size
 MEASURED_TOLERANCE = 0.02  # of a probability; that of a score comes from the spread of the calibration scores
 
@@ -41,7 +41,7 @@ def extreme_images(image: ImageSpec) -> Pixels:
 def check_parity(
     run: Callable[[Pixels], Outputs], served: ServedClassifier, images: Pixels, calibration: CalibrationScores
 ) -> float:
-    """The largest difference of a probability or score; more than the tolerance is an error."""
+    """The largest difference, as a share of what was rounded; more than is tolerated of it is an error."""
     largest = 0.0
     for batch in _batches(images):
         largest = max(largest, _difference(run(batch), torch_outputs(served, batch), served.score.info, calibration))
@@ -81,13 +81,14 @@ def _batches(images: Pixels) -> Iterator[Pixels]:
 
 def _difference(got: Outputs, expected: Outputs, score: ScoreInfo, calibration: CalibrationScores) -> float:
     batch_size = len(expected.scores)
-    score_tolerance = min(TOLERANCE, shift.tolerated(calibration))
-    found = {
+    sizes = _score_sizes(expected, score)
+    shares = {
         "probability": (_largest(got.probabilities, expected.probabilities), TOLERANCE),
-        "score": (_largest_score(got.scores, expected.scores, calibration), score_tolerance),
+        "score's terms": (_largest(got.scores / sizes, expected.scores / sizes), TOLERANCE),
         "part": (_largest_part(got.parts, expected.parts, score), PART_TOLERANCE),
     }
-    for name, (difference, tolerance) in found.items():
+    promise = {"score": (_largest_score(got.scores, expected.scores, calibration), shift.tolerated(calibration))}
+    for name, (difference, tolerance) in (shares | promise).items():
         if difference > tolerance:
             raise ParityError(
                 f"expected the graph to answer as torch within {tolerance:.2g}, got a difference of {difference:.2g} "
@@ -99,7 +100,17 @@ def _difference(got: Outputs, expected: Outputs, score: ScoreInfo, calibration: 
     gaps = expected.probabilities[rows, wanted] - expected.probabilities[rows, chosen]
     if (gaps > TOLERANCE).any():
         raise ParityError(f"the graph answers another class than torch in a batch of {batch_size}; nothing was written")
-    return max(difference for difference, _ in found.values())
+    return max(difference for difference, _ in shares.values())
+
+
+def _score_sizes(outputs: Outputs, score: ScoreInfo) -> np.ndarray:
+    """What the terms of each score come to: a float is rounded by its size, not by what is left of it.
+
+    A part that hardly differs between familiar images, as any does of a network that has learnt little, is divided by
+    its small deviation, and its last digit with it.
+    """
+    deviations = np.array(score.deviations)
+    return (np.abs(outputs.parts) + deviations) / deviations @ np.array(score.weights)
 
 
 def _largest_score(got: np.ndarray, expected: np.ndarray, calibration: CalibrationScores) -> float:
