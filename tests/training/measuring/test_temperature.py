@@ -39,35 +39,22 @@ def test_calibration_is_never_worse_than_no_temperature(seed: int, num_images: i
     assert fit.ece_after == pytest.approx(expected_calibration_error(probabilities_at(scaled, fit.temperature), labels))
 
 
-def test_one_start_at_1_alone_would_not_do() -> None:
-    """DisMax's logits are so close together that the error is flat around T = 1 and the optimum far away."""
+def test_logits_close_together_get_a_temperature_far_below_1() -> None:
+    """As DisMax's are, since the entropic scale is gone at inference."""
     logits, labels = calibrated_logits(seed=3)
     fit = fit_temperature(logits * 0.02, labels)
     assert fit.ece_after < 0.1 * fit.ece_before
 
 
-def test_the_error_decides_where_more_than_one_image_speaks_for_it() -> None:
-    """Two groups of answers that no single temperature suits: error and likelihood then disagree by much."""
-    generator = np.random.default_rng(5)
-    sure, unsure = np.full(5000, 4.0), np.full(5000, 1.0)
-    logits = np.stack([np.concatenate([sure, unsure]), np.zeros(10000)], axis=1)
-    labels = (generator.random(10000) > np.concatenate([np.full(5000, 0.75), np.full(5000, 0.70)])).astype(int)
-    fit = fit_temperature(logits, labels)
-    grid = np.exp(np.linspace(np.log(0.01), np.log(50), 400))
-    best = min(expected_calibration_error(probabilities_at(logits, temperature), labels) for temperature in grid)
-    assert fit.fitted_by == "ece"
-    assert fit.ece_after <= best + 1e-3
-
-
-def test_the_likelihood_decides_where_one_image_would_undo_the_difference() -> None:
-    """One wrong answer in 200: the error likes certainty, which the likelihood knows to be false."""
+def test_a_small_split_gives_nearly_the_temperature_of_a_large_one() -> None:
+    """250 images of which 93 % are answered rightly. Their lowest calibration error would be found at 0.5 to 1.3."""
     generator = np.random.default_rng(0)
-    labels = generator.integers(0, 5, 200)
-    logits = np.eye(5)[labels] * generator.uniform(0.5, 2, (200, 1)) + generator.normal(scale=0.05, size=(200, 5))
-    labels[0] = (labels[0] + 1) % 5
-    fit = fit_temperature(logits, labels)
-    assert fit.fitted_by == "nll"
-    assert fit.ece_after <= fit.ece_before
+    logits, labels = calibrated_logits(seed=11, num_images=20_000, spread=12.0)
+    found = []
+    for _ in range(10):
+        drawn = generator.choice(len(labels), 250, replace=False)
+        found.append(fit_temperature(0.1 * logits[drawn], labels[drawn]).temperature / 0.1)
+    assert min(found) > 0.7 and max(found) < 1.4
 
 
 def test_an_answer_at_the_bound_is_an_error() -> None:
