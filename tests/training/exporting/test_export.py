@@ -37,9 +37,10 @@ from portcullis_training.graph.score import Score, one_part, own_score
 from portcullis_training.graph.served import ServedClassifier, to_onnx
 from portcullis_training.measuring import part_constants
 from portcullis_training.measuring.calibration import calibrate
-from portcullis_training.measuring.evaluation import evaluate_bundle, load_evaluation
+from portcullis_training.measuring.evaluation import load_evaluation
 from portcullis_training.measuring.predictions import from_readings
 from portcullis_training.measuring.readings import Readings
+from portcullis_training.measuring.served import evaluate_bundle
 from portcullis_training.measuring.trained import open_trained
 from portcullis_training.runs.directory import Run
 from tests.documents.pages import unexplained
@@ -232,7 +233,7 @@ def test_a_bundle_serves_the_figures_that_the_run_measured(evaluated_run: Run, t
     bundle = export.export(evaluated_run, tmp_path / "models")
     loaded = load_bundle(tmp_path / "models" / "tiny-digits" / "1")
     Engine(loaded).self_test()
-    served = evaluate_bundle(bundle, evaluated_run)
+    served = evaluate_bundle(bundle)
     measured = load_evaluation(open_trained(evaluated_run))
     assert served.inside.accuracy == measured.inside.accuracy == loaded.manifest.figures.accuracy
     assert served.inside.ece == pytest.approx(measured.inside.ece, abs=1e-3)

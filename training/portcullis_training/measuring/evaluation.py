@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from portcullis.bundle.engine import Engine
-from portcullis.bundle.files import Bundle
 from portcullis.bundle.manifest import OperatingPoint
 from portcullis_training.data import ImageSet
 from portcullis_training.measuring import metrics
@@ -19,7 +17,6 @@ from portcullis_training.measuring.metrics import Array
 from portcullis_training.measuring.predictions import (
     Predict,
     Predictions,
-    of_engine,
     of_readings,
 )
 from portcullis_training.measuring.temperature import probabilities_at
@@ -125,15 +122,6 @@ def evaluate(run: Run, *, time_cost: bool = True) -> Evaluation:
         evaluation = evaluation.model_copy(update=costs)
     FIGURES.write(run, evaluation, _origins(trained))
     return evaluation
-
-
-def evaluate_bundle(bundle: Bundle, run: Run) -> Evaluation:
-    """Measure a bundle, as the service would serve it, on the test and outside images of the run that it came from."""
-    trained = open_trained(run)
-    manifest = bundle.manifest
-    predict = of_engine(Engine(bundle), manifest.score_name, manifest.part_names, run.config.num_workers)
-    points = manifest.operating_points
-    return measure(predict, trained.splits.test, trained.outside_sets(), points, checkpoint=trained.digest)
 
 
 def measure(
