@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from portcullis.errors import PortcullisError
 from portcullis_training.cli import flags, grammar, host
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run, create_run, measured_against, open_run
 
 if TYPE_CHECKING:

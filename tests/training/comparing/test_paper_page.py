@@ -17,7 +17,8 @@ from portcullis_training.comparing.paper_command import command_of
 from portcullis_training.comparing.paper_page import page, rows_of, standing
 from portcullis_training.comparing.paper_plots import against_accuracy, by_tier, plots_of
 from portcullis_training.comparing.paper_table import VARIANTS, Column, PaperTable, Row, Tiers, paper_rows
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.config import RunConfig
+from portcullis_training.recipes import RECIPES
 from tests.training.comparing.test_paper import found
 
 

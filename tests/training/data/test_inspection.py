@@ -11,8 +11,8 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from portcullis_training import data
+from portcullis_training.config import RunConfig
 from portcullis_training.data import duplicates, file_facts, folder, inspection
-from portcullis_training.recipes import RunConfig
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 PHOTOGRAPHS = sorted(EXAMPLES.glob("*.jpg"))

@@ -10,13 +10,14 @@ import torch
 from PIL import Image
 
 from portcullis_training import data
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import CheckpointError, FitError
 from portcullis_training.fitting import checkpoint, fit, interrupt, preparation, pretraining, step
 from portcullis_training.fitting.checkpoint import load_classifier
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.interrupt import InterruptRequest
 from portcullis_training.fitting.objective import objective
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run, create_run
 
 TINY = RECIPES["digits"].model_copy(update={"backbone": "small:4-8-8", "epochs": 2, "batch_size": 128, "device": "cpu"})

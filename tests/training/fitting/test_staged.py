@@ -12,6 +12,7 @@ import torch
 
 from portcullis.bundle.manifest import ImageSpec
 from portcullis_training import methods
+from portcullis_training.config import make_config
 from portcullis_training.data.outside import num_made
 from portcullis_training.data.photo_crops import PhotoCrops, crop
 from portcullis_training.data.read_later import num_read_later
@@ -31,7 +32,7 @@ from portcullis_training.measuring.evaluation import measure
 from portcullis_training.measuring.predictions import of_readings
 from portcullis_training.measuring.temperature import unfitted
 from portcullis_training.measuring.trained import open_trained
-from portcullis_training.recipes import RECIPES, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run, create_run
 from tests.training.photos import photos_config, write_photos, write_weights
 

@@ -13,8 +13,9 @@ from typing import Any, NoReturn, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import read_config
 
 DEFAULT_RUNS = Path("runs")
