@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from portcullis_training import data, methods
-from portcullis_training.cli import host
+from portcullis_training.commands import host
 from portcullis_training.config import RunConfig
 from portcullis_training.data import FileImages
 from portcullis_training.fitting.classifier import build_classifier

@@ -33,7 +33,6 @@ TRAINING_ARROWS = {
     "config": set(),
     "recipes": {"config"},
     "runs": {"config"},
-    "cli": {"config", "recipes", "runs"},
     "data": {"config", "runs", "torchvision_ops"},
     "backbones": {"torchvision_ops"},
     "methods": set(),
@@ -43,7 +42,8 @@ TRAINING_ARROWS = {
     "measuring": {"data", "fitting", "graph", "methods", "runs", "torchvision_ops"},
     "exporting": {"config", "data", "fitting", "graph", "measuring", "methods", "runs"},
     "comparing": {"config", "data", "exporting", "fitting", "measuring", "methods", "mixing", "recipes", "runs"},
-    "__main__": {"cli", "comparing", "config", "data", "exporting", "fitting", "measuring", "recipes", "runs"},
+    "commands": {"comparing", "config", "data", "exporting", "fitting", "measuring", "recipes", "runs"},
+    "__main__": {"commands"},
 }
 CONTRACT = {"bundle", "errors", "portcullis"}  # of the service, what training may know
 TRAINING_LIBRARIES = {"portcullis_training", "torch", "torchvision"}
