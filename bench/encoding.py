@@ -12,7 +12,7 @@ import torch
 
 from portcullis.bundle.manifest import ImageSpec
 from portcullis_training import backbones, methods
-from portcullis_training.cli import host
+from portcullis_training.commands import host
 from portcullis_training.fitting import encoder_session as sessions
 from portcullis_training.fitting.classifier import Classifier
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.__main__ import RESULTS
 from portcullis_training import data
-from portcullis_training.cli import host
+from portcullis_training.commands import host
 from portcullis_training.fitting import checkpoint, frozen, tally
 from portcullis_training.fitting.distributed import training_process
 from portcullis_training.fitting.fit import Fitting, Start

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from portcullis_training import data, methods
-from portcullis_training.cli import host
+from portcullis_training.commands import host
 from portcullis_training.fitting.classifier import build_classifier
 from portcullis_training.fitting.encoding import Encoder
 from portcullis_training.fitting.frozen_head import train_head

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from portcullis_training import data, methods
-from portcullis_training.cli import host
+from portcullis_training.commands import host
+from portcullis_training.config import RunConfig
 from portcullis_training.data import FileImages
 from portcullis_training.fitting.classifier import build_classifier
 from portcullis_training.fitting.encoding import Encoder
@@ -28,7 +29,7 @@ from portcullis_training.measuring.predictions import of_readings
 from portcullis_training.measuring.readings import of_encoder
 from portcullis_training.measuring.trained import Trained
 from portcullis_training.methods.formulas.centring import CentredHead
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run
 
 OUTSIDE = "left out"

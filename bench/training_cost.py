@@ -13,7 +13,7 @@ import torch
 
 from portcullis.bundle.manifest import ImageSpec
 from portcullis_training import backbones, methods
-from portcullis_training.cli import host
+from portcullis_training.commands import host
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.objective import material_of, objective
 from portcullis_training.measuring.cost import interleaved_ratio, relative_inference_cost

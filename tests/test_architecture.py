@@ -30,19 +30,20 @@ SERVICE_ARROWS = {  # room → the rooms that it may import
 TRAINING_ARROWS = {
     "errors": set(),
     "torchvision_ops": set(),
-    "recipes": set(),
-    "runs": {"recipes"},
-    "cli": {"recipes", "runs"},
-    "data": {"recipes", "runs", "torchvision_ops"},
+    "config": set(),
+    "recipes": {"config"},
+    "runs": {"config"},
+    "data": {"config", "runs", "torchvision_ops"},
     "backbones": {"torchvision_ops"},
     "methods": set(),
     "mixing": set(),
-    "fitting": {"backbones", "data", "methods", "mixing", "recipes", "runs"},
+    "fitting": {"backbones", "config", "data", "methods", "mixing", "runs"},
     "graph": {"data", "fitting", "methods"},
     "measuring": {"data", "fitting", "graph", "methods", "runs", "torchvision_ops"},
-    "exporting": {"data", "fitting", "graph", "measuring", "methods", "recipes", "runs"},
-    "comparing": {"data", "exporting", "fitting", "measuring", "methods", "mixing", "recipes", "runs"},
-    "__main__": {"cli", "comparing", "data", "exporting", "fitting", "measuring", "recipes", "runs"},
+    "exporting": {"config", "data", "fitting", "graph", "measuring", "methods", "runs"},
+    "comparing": {"config", "data", "exporting", "fitting", "measuring", "methods", "mixing", "recipes", "runs"},
+    "commands": {"comparing", "config", "data", "exporting", "fitting", "measuring", "recipes", "runs"},
+    "__main__": {"commands"},
 }
 CONTRACT = {"bundle", "errors", "portcullis"}  # of the service, what training may know
 TRAINING_LIBRARIES = {"portcullis_training", "torch", "torchvision"}

@@ -7,8 +7,9 @@ import shlex
 import pytest
 
 from portcullis.__main__ import build_parser
-from portcullis_training.__main__ import COMMANDS
-from portcullis_training.cli import flags, grammar
+from portcullis_training.__main__ import build_parser as build_training_parser
+from portcullis_training.commands import overrides
+from portcullis_training.commands.parser import parse as parse_training
 from portcullis_training.errors import ConfigError
 from tests.documents.pages import PAGES, SHIPPED, code_spans, name_of, shell_lines
 
@@ -47,9 +48,9 @@ def parse(program: str, words: str) -> argparse.Namespace:
     arguments = shlex.split(words.split(" | ")[0], comments=True)
     if program == SERVING:
         return build_parser().parse_args(arguments)
-    namespace = flags.parse(grammar.build(COMMANDS), arguments)
+    namespace = parse_training(build_training_parser(), arguments)
     if "recipe" in namespace and not getattr(namespace, "resume", None):
-        flags.config_of(namespace)
+        overrides.config_of(namespace)
     return namespace
 
 
@@ -60,7 +61,7 @@ def test_every_command_line_of_a_page_parses(page, capsys):
 
 
 def test_every_command_line_of_the_help_parses(capsys):
-    parsers = [*_parsers(build_parser()), *_parsers(grammar.build(COMMANDS))]
+    parsers = [*_parsers(build_parser()), *_parsers(build_training_parser())]
     shown = [line for parser in parsers for line in _examples(parser.epilog or "")]
     assert len(shown) > 40
     for program, words in shown:
@@ -95,7 +96,7 @@ def _expect_parsed(program, words, where, capsys):
 
 def _exists(program: str, names: list[str]) -> bool:
     """A sentence may name a command, `portcullis review export`, without what it needs."""
-    parser = build_parser() if program == SERVING else grammar.build(COMMANDS)
+    parser = build_parser() if program == SERVING else build_training_parser()
     for name in names:
         if name not in _choices(parser):
             return False

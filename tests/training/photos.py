@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.config import RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 
 BACKBONE = "timm:test_efficientnet"  # timm's own, for tests: 0.4 M parameters
 

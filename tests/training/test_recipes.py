@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from portcullis_training import backbones, methods
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import read_config
 
 NETWORKS = ("resnet34", "densenet-bc-100", "wrn-28-10")

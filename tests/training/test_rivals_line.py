@@ -8,6 +8,7 @@ import torch
 
 from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import load_bundle
+from portcullis_training.config import RunConfig
 from portcullis_training.data import as_array, to_float
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.export import export
@@ -17,7 +18,7 @@ from portcullis_training.fitting.staged import is_trained, train
 from portcullis_training.measuring.calibration import calibrate
 from portcullis_training.measuring.evaluation import evaluate
 from portcullis_training.measuring.trained import open_trained
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run, create_run
 
 pytestmark = pytest.mark.slow

@@ -213,12 +213,12 @@ def test_rejected_images_appear_with_their_answers_are_labelled_and_exported(adm
 
 def test_the_training_line_reads_the_export(tmp_path):
     data = pytest.importorskip("portcullis_training.data.folder")
-    recipes = pytest.importorskip("portcullis_training.recipes")
+    config = pytest.importorskip("portcullis_training.config")
     for label, seeds in (("green", (1, 2)), ("red", (3,))):
         (tmp_path / label).mkdir()
         for seed in seeds:
             (tmp_path / label / f"{seed}.png").write_bytes(strange(seed))
-    source = data.read_folder(str(tmp_path), recipes.RunConfig(name="x", data=f"folder:{tmp_path}"))
+    source = data.read_folder(str(tmp_path), config.RunConfig(name="x", data=f"folder:{tmp_path}"))
     assert source.class_names == ("green", "red")
 
 

@@ -10,8 +10,9 @@ import pytest
 from portcullis.__main__ import main
 from portcullis.client import Client
 from portcullis.commands.settings_sources import load
-from portcullis_training.__main__ import COMMANDS
-from portcullis_training.cli import flags, grammar
+from portcullis_training.__main__ import build_parser as build_training_parser
+from portcullis_training.commands import overrides
+from portcullis_training.commands.parser import parse
 from portcullis_training.data import load as load_images
 from portcullis_training.recipes import RECIPES
 from tests import tiny
@@ -183,7 +184,7 @@ def test_review_export_prints_a_training_command_that_works(admin, reviewed_serv
             client.reopen_review(item.id)
     program, *words = shlex.split(command)
     assert program == "portcullis-train"
-    config = flags.config_of(flags.parse(grammar.build(COMMANDS), words))
+    config = overrides.config_of(parse(build_training_parser(), words))
     assert config.model_copy(update={"data": RECIPES["photos"].data, "name": "photos"}) == RECIPES["photos"]
     splits = load_images(config.data, config)
     assert splits.class_names == ("dots", "plaid")

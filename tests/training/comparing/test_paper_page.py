@@ -9,15 +9,16 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench import method_rows
-from portcullis_training.__main__ import COMMANDS, main
-from portcullis_training.cli import flags, grammar
+from portcullis_training.__main__ import build_parser, main
+from portcullis_training.commands import overrides, parser
 from portcullis_training.comparing import paper_plots
 from portcullis_training.comparing.paper import table_config
 from portcullis_training.comparing.paper_command import command_of
 from portcullis_training.comparing.paper_page import page, rows_of, standing
 from portcullis_training.comparing.paper_plots import against_accuracy, by_tier, plots_of
 from portcullis_training.comparing.paper_table import VARIANTS, Column, PaperTable, Row, Tiers, paper_rows
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.config import RunConfig
+from portcullis_training.recipes import RECIPES
 from tests.training.comparing.test_paper import found
 
 
@@ -71,10 +72,10 @@ def parsed(lines: list[str]) -> tuple[RunConfig, dict[str, str]]:
     """What the command line makes of a command: a config, and what is said of the table."""
     words = shlex.split(re.sub(r"\\\n", "", "\n".join(lines)))
     assert words[:2] == ["portcullis-train", "compare"]
-    namespace = flags.parse(grammar.build(COMMANDS), words[1:])
+    namespace = parser.parse(build_parser(), words[1:])
     said = {name: getattr(namespace, name) for name in ("table", "seeds", "variants", "near", "far", "very_far")}
     tiers = Tiers(**{name: tuple(said[name].split()) for name in ("near", "far", "very_far")})
-    return table_config(flags.config_of(namespace), tiers), said
+    return table_config(overrides.config_of(namespace), tiers), said
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from PIL import Image
 
 from portcullis.bundle.preprocess import decode
 from portcullis_training import data
+from portcullis_training.config import RunConfig
 from portcullis_training.data import file_facts
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import RunConfig
 
 
 @pytest.fixture(autouse=True)

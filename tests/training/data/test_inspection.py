@@ -1,6 +1,7 @@
 """Photos that are the same or nearly so: what is left out, what stays together, and what is told of it."""
 
 import io
+import itertools
 import logging
 import os
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from portcullis_training import data
+from portcullis_training.config import RunConfig
 from portcullis_training.data import duplicates, file_facts, folder, inspection
-from portcullis_training.recipes import RunConfig
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 PHOTOGRAPHS = sorted(EXAMPLES.glob("*.jpg"))
@@ -75,11 +76,37 @@ def test_different_photographs_are_no_twins_nor_are_plain_surfaces():
     assert len(duplicates.near_pairs(thumbnails)) == 0
 
 
-def test_pairs_are_found_across_the_portions_that_they_are_sought_in(monkeypatch):
+def near_by_definition(thumbnails) -> list[tuple[int, int]]:
+    """Two by two, in the order of their positions."""
+    bits = np.unpackbits(duplicates.difference_hashes(thumbnails).view(np.uint8), axis=1)
+
+    def are_near(one, other):
+        colours = np.corrcoef([(thumbnails[at] - thumbnails[at].mean((0, 1))).ravel() for at in (one, other)])
+        return (bits[one] != bits[other]).sum() <= 36 and colours[0, 1] >= 0.95
+
+    return [pair for pair in itertools.combinations(range(len(thumbnails)), 2) if are_near(*pair)]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 4096), (3, 7), (7, 3), (1, 1)])
+def test_the_pairs_are_those_of_comparing_every_two(monkeypatch, rows, columns):
+    random = np.random.default_rng(0)
+    soft = random.integers(0, 256, (20, 4, 4, 3), dtype=np.uint8).repeat(4, axis=1).repeat(5, axis=2)[:, :, :17]
+    noise = random.normal(0, 1, (3, *soft.shape)) * np.array([1, 4, 30])[:, None, None, None, None]
+    gradual = soft * 0.5 + np.arange(17)[:, None] * 8 * random.choice([-1, 1], (20, 1, 1, 1)) + 64
+    thumbnails = np.concatenate([gradual, *(gradual + some for some in noise)]).clip(0, 255).astype(np.uint8)
+    monkeypatch.setattr(duplicates, "ROWS", rows)
+    monkeypatch.setattr(duplicates, "COLUMNS", columns)
+    expected = near_by_definition(thumbnails)
+    assert 20 < len(expected) < 120, "some of those with noise are near, and some are not"
+    assert list(map(tuple, duplicates.near_pairs(thumbnails).tolist())) == expected
+
+
+def test_pairs_are_found_across_the_blocks_that_they_are_sought_in(monkeypatch):
     random = np.random.default_rng(0)
     thumbnails = random.integers(0, 256, (30, 16, 17, 3), dtype=np.uint8)
     thumbnails[29], thumbnails[17] = thumbnails[0], thumbnails[16]
-    monkeypatch.setattr(duplicates, "PAIRS_AT_ONCE", 100)  # three rows at once
+    monkeypatch.setattr(duplicates, "ROWS", 3)
+    monkeypatch.setattr(duplicates, "COLUMNS", 4)
     assert sorted(map(tuple, duplicates.near_pairs(thumbnails).tolist())) == [(0, 29), (16, 17)]
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from portcullis_training.config import RunConfig
 from portcullis_training.data import load, load_outside, outside_specs
 from portcullis_training.data.laid_out import LAYOUTS, folder_of
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.recipes import RECIPES
 
 
 @pytest.fixture

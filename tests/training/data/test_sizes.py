@@ -8,12 +8,13 @@ import pytest
 
 from portcullis.bundle import gate
 from portcullis_training import data
+from portcullis_training.config import make_config
 from portcullis_training.data import sizes
 from portcullis_training.data.image_set import ArrayImages
 from portcullis_training.data.sources import Source, from_arrays
 from portcullis_training.data.splits import Splits, split
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import RECIPES, make_config
+from portcullis_training.recipes import RECIPES
 
 SHARES = {"validation": 0.10, "calibration": 0.15, "test": 0.15}
 SPLITS = ("train", "validation", "calibration", "test")

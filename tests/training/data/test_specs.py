@@ -8,10 +8,11 @@ from PIL import Image
 
 from portcullis_training import data
 from portcullis_training.__main__ import main
+from portcullis_training.config import RunConfig
 from portcullis_training.data.outside import outside_specs, short_name
 from portcullis_training.errors import DataError
 from portcullis_training.exporting.provenance import portable_config
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.recipes import RECIPES
 
 SMALL = RunConfig(validation_size=10, calibration_size=12, test_size=14)
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from portcullis_training import data
+from portcullis_training.config import RunConfig
 from portcullis_training.data.array_files import parse_idx
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.recipes import RECIPES
 
 DIGITS = RECIPES["digits"]
 SPLITS = ("train", "validation", "calibration", "test")

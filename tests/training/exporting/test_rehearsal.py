@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from portcullis_training.config import RunConfig
 from portcullis_training.exporting import export, parity
 from portcullis_training.exporting.parity import ParityError
 from portcullis_training.exporting.rehearsal import rehearse
 from portcullis_training.fitting.trial import Trial, trial
 from portcullis_training.measuring import readings
-from portcullis_training.recipes import RunConfig
 from tests.training.photos import photos_config, write_photos, write_weights
 
 pytestmark = pytest.mark.slow

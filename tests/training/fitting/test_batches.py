@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from portcullis_training import data
+from portcullis_training.config import make_config
 from portcullis_training.data.statistics import ChannelStatistics
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting.batches import TrainingBatches, shown_order
 from portcullis_training.fitting.distributed import Process
-from portcullis_training.recipes import RECIPES, make_config
+from portcullis_training.recipes import RECIPES
 
 MEAN = (0.25, 0.5, 0.75)
 

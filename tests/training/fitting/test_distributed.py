@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from portcullis_training import data
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting import checkpoint
 from portcullis_training.fitting.distributed import Process, choose_device
 from portcullis_training.fitting.fit import Fitting, fit
 from portcullis_training.methods import duq
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run, create_run, open_run
 
 CONFIG = RECIPES["digits"].model_copy(

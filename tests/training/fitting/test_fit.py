@@ -10,14 +10,16 @@ import torch
 from PIL import Image
 
 from portcullis_training import data
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import CheckpointError, FitError
 from portcullis_training.fitting import checkpoint, fit, interrupt, preparation, pretraining, step
 from portcullis_training.fitting.checkpoint import load_classifier
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.interrupt import InterruptRequest
 from portcullis_training.fitting.objective import objective
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run, create_run
+from tests.training.fitting.interrupts import interrupt_after
 
 TINY = RECIPES["digits"].model_copy(update={"backbone": "small:4-8-8", "epochs": 2, "batch_size": 128, "device": "cpu"})
 
@@ -49,19 +51,6 @@ def uninterrupted(tmp_path_factory) -> Run:
         patch.setattr(step, "objective", noisy_objective)
         fit.fit(run, show_progress=False)
     return run
-
-
-def interrupt_after(monkeypatch, num_steps: int) -> None:
-    """Ctrl-C, as the kernel delivers it, in the middle of a given step."""
-    original, steps = fit.Fitting.train_step, []
-
-    def train_step(self, images, labels):
-        original(self, images, labels)
-        steps.append(1)
-        if len(steps) == num_steps:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(fit.Fitting, "train_step", train_step)
 
 
 @pytest.mark.parametrize("num_steps", [3, 7, 9], ids=["within epoch 1", "at the end of epoch 1", "within epoch 2"])

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from portcullis_training.config import RunConfig
 from portcullis_training.fitting import checkpoint, precision
 from portcullis_training.fitting.distributed import Process
 from portcullis_training.fitting.fit import fit
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import create_run
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from portcullis_training import methods
+from portcullis_training.config import RunConfig
 from portcullis_training.data.statistics import ChannelStatistics
 from portcullis_training.fitting.classifier import Classifier, build_classifier
 from portcullis_training.fitting.preparation import make_optimizer
-from portcullis_training.recipes import RunConfig
 
 SPARED = {
     "scaled_cosine": {"head.cosines.weight"},

@@ -2,8 +2,9 @@
 
 import pytest
 
+from portcullis_training.config import RunConfig
 from portcullis_training.fitting.schedule import image_pixels, learning_rate, relative_cost
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.recipes import RECIPES
 
 
 def test_the_paper_divides_by_ten_after_150_200_and_250_of_300_epochs():

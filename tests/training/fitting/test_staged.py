@@ -1,7 +1,5 @@
 """Frozen first, then as a whole: what is kept, what is decided by time, and that a stopped run goes on."""
 
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +10,7 @@ import torch
 
 from portcullis.bundle.manifest import ImageSpec
 from portcullis_training import methods
+from portcullis_training.config import make_config
 from portcullis_training.data.outside import num_made
 from portcullis_training.data.photo_crops import PhotoCrops, crop
 from portcullis_training.data.read_later import num_read_later
@@ -31,8 +30,9 @@ from portcullis_training.measuring.evaluation import measure
 from portcullis_training.measuring.predictions import of_readings
 from portcullis_training.measuring.temperature import unfitted
 from portcullis_training.measuring.trained import open_trained
-from portcullis_training.recipes import RECIPES, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import Run, create_run
+from tests.training.fitting.interrupts import interrupt_after
 from tests.training.photos import photos_config, write_photos, write_weights
 
 pytestmark = pytest.mark.slow
@@ -135,18 +135,6 @@ def test_the_frozen_result_is_kept_unless_fine_tuning_beats_it(make, accuracies,
     staged._finish(run, Plan(epochs=2, reason="a test"), [first, last])
     assert run.checkpoint_path.read_text() == kept
     assert stages_of(run).kept == kept and stages_of(run).fine_tuned_validation_accuracy == accuracies[1]
-
-
-def interrupt_after(monkeypatch, num_steps: int) -> None:
-    original, steps = fit.Fitting.train_step, []
-
-    def train_step(self, images, labels):
-        original(self, images, labels)
-        steps.append(1)
-        if len(steps) == num_steps:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(fit.Fitting, "train_step", train_step)
 
 
 def test_a_run_that_is_stopped_while_fine_tuning_goes_on_to_the_same_weights(make, monkeypatch):

@@ -7,11 +7,12 @@ import pytest
 from PIL import Image
 
 from portcullis_training.__main__ import main
+from portcullis_training.config import make_config
 from portcullis_training.data.read_later import num_read_later
 from portcullis_training.errors import FitError
 from portcullis_training.fitting import fit, trial
 from portcullis_training.fitting.memory import Portions
-from portcullis_training.recipes import RECIPES, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import create_run
 from tests.training.photos import photos_config, write_photos, write_weights
 

@@ -18,10 +18,10 @@ from portcullis_training.comparing.compare import (
     train_twins,
 )
 from portcullis_training.comparing.report import by_title, describe_sizes, spread
+from portcullis_training.config import RunConfig
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting import plots
 from portcullis_training.exporting.report import score_title
-from portcullis_training.recipes import RunConfig
 from portcullis_training.runs import atomic
 
 RESULTS_FILE = "budgets.json"

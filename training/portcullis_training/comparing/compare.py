@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from portcullis_training import methods
 from portcullis_training.comparing.cells import place, spread
+from portcullis_training.config import RunConfig, variant_name
 from portcullis_training.data import outside_specs
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.provenance import current_commit, library_versions, portable_config
@@ -24,7 +25,6 @@ from portcullis_training.measuring.calibration import calibrate, load_calibratio
 from portcullis_training.measuring.evaluation import Evaluation, evaluate, load_evaluation
 from portcullis_training.measuring.posthoc import evaluate_posthoc
 from portcullis_training.measuring.trained import Trained, open_trained
-from portcullis_training.recipes import RunConfig, variant_name
 from portcullis_training.runs import atomic
 from portcullis_training.runs.directory import Run, create_run
 from portcullis_training.runs.exclusive import alone

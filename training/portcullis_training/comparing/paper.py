@@ -9,10 +9,10 @@ from portcullis_training.comparing.compare import Comparison, Say, Twin, Variant
 from portcullis_training.comparing.paper_page import page
 from portcullis_training.comparing.paper_plots import plots_of
 from portcullis_training.comparing.paper_table import PaperTable, Table, Tiers
+from portcullis_training.config import RunConfig
 from portcullis_training.data.outside import short_name
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.provenance import portable_config
-from portcullis_training.recipes import RunConfig
 from portcullis_training.runs import atomic
 
 

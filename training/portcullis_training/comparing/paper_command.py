@@ -4,7 +4,8 @@ import shlex
 from typing import Any
 
 from portcullis_training.comparing.paper_table import VARIANTS, PaperTable
-from portcullis_training.recipes import RECIPES, RunConfig
+from portcullis_training.config import RunConfig
+from portcullis_training.recipes import RECIPES
 
 OF_THE_CELLS = {"method", "mixing", "members", "seed"}
 OF_THE_TABLE = {"outside", "score", "split_seed"}

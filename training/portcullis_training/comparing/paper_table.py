@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from portcullis_training.comparing.compare import Comparison, Twin, parse_variant
 from portcullis_training.comparing.report import FIGURES, by_title, spread
+from portcullis_training.config import RunConfig
 from portcullis_training.exporting.report import score_title
 from portcullis_training.fitting.ensemble import method_of
-from portcullis_training.recipes import RunConfig
 
 Table = Literal["paper", "ablation"]
 VARIANTS: dict[str, tuple[str, ...]] = {

@@ -8,10 +8,10 @@ from portcullis.bundle.manifest import FITTED
 from portcullis_training.comparing.compare import Comparison, Twin
 from portcullis_training.comparing.papers_figures import is_cifar10
 from portcullis_training.comparing.twin_plots import plots_of
+from portcullis_training.config import RunConfig
 from portcullis_training.exporting.report import score_title
 from portcullis_training.measuring.evaluation import DetectionFigures, Evaluation
 from portcullis_training.measuring.predictions import CALIBRATED, WITHOUT
-from portcullis_training.recipes import RunConfig
 from portcullis_training.runs import atomic
 from portcullis_training.runs.directory import Run
 

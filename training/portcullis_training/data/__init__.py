@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from portcullis_training.config import RunConfig
 from portcullis_training.data.image_set import (
     ArrayImages,
     FileImages,
@@ -22,7 +23,6 @@ from portcullis_training.data.specs import read_source
 from portcullis_training.data.splits import Splits, split
 from portcullis_training.data.statistics import channel_statistics
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import RunConfig
 
 __all__ = [
     "ArrayImages", "FileImages", "ImageSet", "Splits", "as_array", "channel_statistics", "in_order", "load",

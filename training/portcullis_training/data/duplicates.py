@@ -7,19 +7,24 @@ that the thumbnails of the candidates must agree in their colours too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from portcullis_training.data.progress import bar
+
 SIDE = 16
 MAX_DIFFERENT_BITS = 36  # of 256
 MIN_CORRELATION = 0.95  # of the colours of two thumbnails, each around its mean
-PAIRS_AT_ONCE = 2**21
+ROWS, COLUMNS = 64, 4096  # hashes compared at once, few enough for the cache of a core
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
 
 Pairs = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
 Thumbnails = NDArray[np.uint8]
 
 
@@ -34,22 +39,38 @@ def from_bytes(thumbnails: list[bytes]) -> Thumbnails:
 
 
 def near_pairs(thumbnails: Thumbnails) -> Pairs:
-    """(P, 2) positions of photos that are nearly the same, the smaller position first."""
-    hashes = difference_hashes(thumbnails)
-    num_rows = max(1, PAIRS_AT_ONCE // max(len(hashes), 1))
+    """(P, 2) positions of photos that are nearly the same, in order, the smaller position first."""
     found = [np.zeros((0, 2), np.int64)]
-    for start in range(0, len(hashes), num_rows):
-        rows = hashes[start : start + num_rows, None]  # (R, 1, 4)
-        num_different = np.bitwise_count(rows ^ hashes[None, start:]).sum(axis=2, dtype=np.uint16)  # (R, N - start)
-        first, second = np.nonzero(num_different <= MAX_DIFFERENT_BITS)
-        candidates = np.stack([first, second], axis=1)[first < second] + start
+    for candidates in _candidates(difference_hashes(thumbnails)):
         one, other = (_colours(thumbnails[candidates[:, side]]) for side in (0, 1))
         correlation = np.einsum("ij,ij->i", one, other)
         found.append(candidates[correlation >= MIN_CORRELATION])
-    return np.concatenate(found)
+    pairs = np.concatenate(found)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
-def difference_hashes(thumbnails: Thumbnails) -> NDArray[np.uint64]:
+def _candidates(hashes: Hashes) -> Iterator[Pairs]:
+    """Pairs whose hashes are close, a block at a time: every two are compared, by the middle half of their bits first.
+
+    No index of bands that must be equal would help: so many bits may differ that by chance a quarter of all pairs have
+    one of 37 bands in common.
+    """
+    middle, num_photos = np.ascontiguousarray(hashes[:, 1:3].T), len(hashes)  # (2, N)
+    blocks = [(row, column) for row in range(0, num_photos, ROWS) for column in range(row, num_photos, COLUMNS)]
+    with bar(len(blocks), "comparing", unit=" blocks of photos", delay=1) as progress:
+        for row, column in blocks:
+            rows, columns = middle[:, row : row + ROWS, None], middle[:, None, column : column + COLUMNS]
+            num_different = np.bitwise_count(rows[0] ^ columns[0]) + np.bitwise_count(rows[1] ^ columns[1])  # (R, C)
+            close = np.flatnonzero(num_different <= MAX_DIFFERENT_BITS)  # nonzero of two axes takes five times as long
+            progress.update()
+            if len(close):
+                first, second = np.divmod(close, num_different.shape[1])
+                pairs = np.stack([first + row, second + column], axis=1)[first + row < second + column]
+                num_different = np.bitwise_count(hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]]).sum(axis=1)  # (P,)
+                yield pairs[num_different <= MAX_DIFFERENT_BITS]
+
+
+def difference_hashes(thumbnails: Thumbnails) -> Hashes:
     """(N, 4): 256 bits each, whether a pixel is brighter than the one to its left."""
     grey = thumbnails.astype(np.float32) @ _GREY  # (N, 16, 17)
     bits = grey[:, :, 1:] > grey[:, :, :-1]

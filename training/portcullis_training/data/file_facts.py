@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass
@@ -18,7 +17,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from PIL import Image
-from tqdm import tqdm
 
 from portcullis.bundle.devices import num_cores
 from portcullis.bundle.manifest import ImageSpec
@@ -26,10 +24,10 @@ from portcullis.bundle.preprocess import fit, open_picture, shorter_side_of
 from portcullis.errors import PortcullisError
 from portcullis_training.data.duplicates import thumbnail
 from portcullis_training.data.folder_cache import FolderCache
+from portcullis_training.data.progress import bar
 
 MIN_FILES_FOR_PROCESSES = 500  # starting processes costs more than so few files
 FILES_KEPT_AT_ONCE = 256
-BAR_SECONDS = 0.2 if sys.stderr.isatty() else 20.0  # a log file needs no more
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,7 @@ def look_at(path: Path, spec: ImageSpec) -> FileFacts:
 
 
 def _look_at(paths: list[Path], spec: ImageSpec, num_workers: int) -> Iterator[tuple[Path, FileFacts]]:
-    with tqdm(
-        total=len(paths), desc="looking", unit=" images", leave=False, mininterval=BAR_SECONDS, disable=not paths
-    ) as progress:
+    with bar(len(paths), "looking", disable=not paths) as progress:
         for one in zip(paths, _looked_at(paths, spec, num_workers), strict=True):
             yield one
             progress.update()

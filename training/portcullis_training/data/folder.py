@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from portcullis.bundle.manifest import ImageSpec
+from portcullis_training.config import RunConfig
 from portcullis_training.data.image_set import FileImages
 from portcullis_training.data.inspection import Found, Inspection, inspect, only_readable, warn
 from portcullis_training.data.sources import Source
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import RunConfig
 
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".jfif", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
 VALIDATION_FOLDERS = ("val", "valid", "validation")

@@ -10,6 +10,7 @@ from PIL import Image
 
 from portcullis.bundle.manifest import ImageSpec
 from portcullis.bundle.preprocess import Pixels, fit
+from portcullis_training.config import RunConfig
 from portcullis_training.data.folder import read_strangers
 from portcullis_training.data.image_set import ArrayImages, ImageSet, as_array
 from portcullis_training.data.laid_out import folder_of
@@ -17,7 +18,6 @@ from portcullis_training.data.specs import read_arrays, to_spec
 from portcullis_training.data.splits import Splits
 from portcullis_training.data.strangers import shuffle_patches
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import RunConfig
 
 FILE_KINDS = ("folder", "idx", "npz")
 NUM_MADE = 2000

@@ -11,10 +11,10 @@ import numpy as np
 
 from portcullis.bundle.manifest import ImageSpec
 from portcullis.bundle.preprocess import Pixels
+from portcullis_training.config import make_config
 from portcullis_training.data.image_set import ArrayImages, FileImages, ImageSet, as_array
 from portcullis_training.data.specs import read_source, to_spec
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import make_config
 from portcullis_training.runs import atomic
 
 Part = Literal["train", "test"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from portcullis.bundle.manifest import FITTED
+from portcullis_training.config import RunConfig
 from portcullis_training.data.outside import MAKERS, num_made
 from portcullis_training.data.splits import Splits
 from portcullis_training.data.strangers import KINDS, num_sources
-from portcullis_training.recipes import RunConfig
 
 NUM_TRAINING_IMAGES = 8000
 """Drawn for class means, covariances and the bank of a score; more would change little."""

@@ -10,6 +10,7 @@ from PIL import Image
 
 from portcullis.bundle.manifest import ImageSpec
 from portcullis.bundle.preprocess import prepare
+from portcullis_training.config import RunConfig
 from portcullis_training.data.array_files import read_digits, read_idx, read_npz
 from portcullis_training.data.folder import read_folder
 from portcullis_training.data.image_set import ArrayImages
@@ -17,7 +18,6 @@ from portcullis_training.data.laid_out import LAYOUTS, folder_of
 from portcullis_training.data.named import NAMED, read_named
 from portcullis_training.data.sources import ArraySource, Source
 from portcullis_training.errors import DataError
-from portcullis_training.recipes import RunConfig
 
 KINDS = ("digits", *NAMED, "tinyimagenet", "folder:PATH", "idx:PATH", "npz:TRAIN.npz[,TEST.npz]", "grey:SPEC of arrays")
 

@@ -3,92 +3,35 @@ a bundle is given away, and shows none of them.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from portcullis.bundle.gate import DEFAULT_OPERATING_POINT
-from portcullis_training.data import FileImages, ImageSet, as_array
-from portcullis_training.data.contact_sheet import Row, Tile, contact_sheet, of_file, of_pixels
-from portcullis_training.exporting import plots
+from portcullis_training.data import FileImages, ImageSet
+from portcullis_training.exporting.answers_pictures import (
+    CONFUSION_FILE,
+    DOUBTS_FILE,
+    MAX_SHOWN,
+    MISTAKES_FILE,
+    RELIABILITY_FILE,
+    RISK_COVERAGE_FILE,
+    STRANGEST_FILE,
+    draw_plots,
+    draw_sheets,
+)
 from portcullis_training.exporting.held_out_section import counted, held_out_section
-from portcullis_training.exporting.report import risk_coverage_plot, score_title
-from portcullis_training.measuring import class_figures
-from portcullis_training.measuring.calibration import Calibration, load_calibration
-from portcullis_training.measuring.class_figures import ClassFigures, confusion, to_photograph_next
-from portcullis_training.measuring.evaluation import predict_of
-from portcullis_training.measuring.held_out import PartFigures, part_figures
-from portcullis_training.measuring.label_doubts import Doubt, find_doubts
-from portcullis_training.measuring.metrics import Indices, expected_calibration_error
-from portcullis_training.measuring.predictions import Predictions
-from portcullis_training.measuring.trained import Trained, open_trained
+from portcullis_training.exporting.report import score_title
+from portcullis_training.measuring.answers import Answers, answers_of
+from portcullis_training.measuring.class_figures import ClassFigures, to_photograph_next
+from portcullis_training.measuring.metrics import expected_calibration_error
 from portcullis_training.runs.directory import Run
 
 FOLDER, PAGE_FILE = "answers", "answers.md"
-CONFUSION_FILE, RELIABILITY_FILE, RISK_COVERAGE_FILE = "confusion.png", "reliability.png", "risk_coverage.png"
-MISTAKES_FILE, STRANGEST_FILE, DOUBTS_FILE = "mistakes.png", "strangest.png", "labels.png"
-MAX_SHOWN, MAX_TO_PHOTOGRAPH = 32, 10
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """What the page is made of."""
-
-    trained: Trained
-    calibration: Calibration
-    test: Predictions
-    parts: Sequence[PartFigures]
-    doubts: Sequence[Doubt]
-
-    @property
-    def labels(self) -> Indices:
-        """Of the test images."""
-        return self.trained.splits.test.labels
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """By class index."""
-        return self.trained.splits.class_names
-
-    @cached_property
-    def answered(self) -> Indices:
-        """The class that each test image is answered with."""
-        found: Indices = self.test.probabilities.argmax(axis=1)
-        return found
-
-    @property
-    def threshold(self) -> float | None:
-        """Of the default operating point, where there is one."""
-        return _threshold(self.calibration)
-
-    @cached_property
-    def by_class(self) -> tuple[ClassFigures, ...]:
-        """How each class fares."""
-        train_labels = self.trained.splits.train.labels
-        return class_figures.class_figures(self.test, self.labels, train_labels, self.class_names, self.threshold)
-
-    @cached_property
-    def mistakes(self) -> Indices:
-        """Wrong answers among the test images, the most certain first."""
-        wrong = np.flatnonzero(self.answered != self.labels)
-        order = np.argsort(-self.test.probabilities.max(axis=1)[wrong], kind="stable")
-        return wrong[order][:MAX_SHOWN]
-
-    @cached_property
-    def strangest(self) -> Indices:
-        """The least familiar test images by the score of the gate, the strangest first."""
-        return np.argsort(self.test.score, kind="stable")[:MAX_SHOWN]
+MAX_TO_PHOTOGRAPH = 10
 
 
 def write_answers(run: Run, *, with_pictures: bool = True) -> Path:
     """Put the page of a calibrated run beside it. Without pictures it names photos and shows none."""
-    trained = open_trained(run)
-    calibration = load_calibration(trained)
-    predict = predict_of(trained, calibration)
-    parts = part_figures(trained, predict, _threshold(calibration))
-    answers = Answers(trained, calibration, predict("test", trained.splits.test), parts, find_doubts(trained))
+    answers = answers_of(run)
     folder = run.directory / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name in (MISTAKES_FILE, STRANGEST_FILE, DOUBTS_FILE):
@@ -100,10 +43,10 @@ def write_answers(run: Run, *, with_pictures: bool = True) -> Path:
 
 def render(answers: Answers, *, with_pictures: bool = True) -> dict[str, bytes]:
     """The files of the page by name: Markdown and PNG."""
-    sheets = _sheets(answers) if with_pictures else {}
+    sheets = draw_sheets(answers) if with_pictures else {}
     sections = (_head, _next, _parts, _mistakes, _strangest, _doubts, _classes, _calibration)
     lines = [line for section in sections for line in section(answers, sheets.keys())]
-    return {PAGE_FILE: ("\n".join(lines).rstrip() + "\n").encode(), **_plots(answers), **sheets}
+    return {PAGE_FILE: ("\n".join(lines).rstrip() + "\n").encode(), **draw_plots(answers), **sheets}
 
 
 def _head(answers: Answers, sheets: Iterable[str]) -> list[str]:
@@ -182,7 +125,7 @@ def _mistakes(answers: Answers, sheets: Iterable[str]) -> list[str]:
     items = [
         f"{_name(test, index)}: {answers.class_names[answers.labels[index]]}, answered "
         f"{answers.class_names[answers.answered[index]]} at {answers.test.probabilities[index].max():.1%}"
-        for index in answers.mistakes
+        for index in answers.mistakes[:MAX_SHOWN]
     ]
     text = "Wrong answers to test images, the most certain first."
     return _section("Worst mistakes", text, items, MISTAKES_FILE if MISTAKES_FILE in sheets else None)
@@ -192,7 +135,7 @@ def _strangest(answers: Answers, sheets: Iterable[str]) -> list[str]:
     test = answers.trained.splits.test
     items = [
         f"{_name(test, index)}: {answers.class_names[answers.labels[index]]}, score {answers.test.score[index]:.3f}"
-        for index in answers.strangest
+        for index in answers.strangest[:MAX_SHOWN]
     ]
     gate = (
         ""
@@ -206,7 +149,7 @@ def _strangest(answers: Answers, sheets: Iterable[str]) -> list[str]:
 def _doubts(answers: Answers, sheets: Iterable[str]) -> list[str]:
     shown = answers.doubts[:MAX_SHOWN]
     items = [
-        f"{_name(_part(answers, doubt), doubt.index)} ({doubt.part}): labelled {answers.class_names[doubt.label]} "
+        f"{_name(answers.part_of(doubt), doubt.index)} ({doubt.part}): labelled {answers.class_names[doubt.label]} "
         f"({doubt.label_probability:.1%}), looks like {answers.class_names[doubt.suggested]} ({doubt.probability:.1%})"
         for doubt in shown
     ]
@@ -233,54 +176,8 @@ def _section(title: str, text: str, items: Sequence[str], sheet: str | None) -> 
     ]
 
 
-def _plots(answers: Answers) -> dict[str, bytes]:
-    name = f"{answers.trained.run.config.name}, test images"
-    counts = confusion(answers.answered, answers.labels, len(answers.class_names))
-    return {
-        CONFUSION_FILE: plots.confusion_matrix(counts, answers.class_names, name),
-        RELIABILITY_FILE: plots.reliability_diagram(answers.test.probabilities, answers.labels, name),
-        RISK_COVERAGE_FILE: risk_coverage_plot(answers.test, answers.labels, name),
-    }
-
-
-def _sheets(answers: Answers) -> dict[str, bytes]:
-    test, names = answers.trained.splits.test, answers.class_names
-    mistakes = [(test, index, f"not {names[answers.answered[index]]}") for index in answers.mistakes]
-    strangest = [(test, index, names[answers.labels[index]]) for index in answers.strangest]
-    doubts = [
-        (_part(answers, doubt), doubt.index, f"{names[doubt.suggested]}?") for doubt in answers.doubts[:MAX_SHOWN]
-    ]
-    rows = {
-        MISTAKES_FILE: Row("what it was wrongly answered with, the most certain first", _numbered(mistakes)),
-        STRANGEST_FILE: Row("what it is, the strangest first", _numbered(strangest)),
-        DOUBTS_FILE: Row("what it looks like, whatever its label says", _numbered(doubts)),
-    }
-    return {file: contact_sheet([row]) for file, row in rows.items() if row.tiles}
-
-
-def _numbered(shown: Sequence[tuple[ImageSet, int, str]]) -> list[Tile]:
-    """As the list beside the sheet numbers them."""
-    return [_tile(images, index, f"{number}. {text}") for number, (images, index, text) in enumerate(shown, start=1)]
-
-
-def _tile(images: ImageSet, index: int, caption: str) -> Tile:
-    if isinstance(images, FileImages):
-        return of_file(images.paths[index], caption)
-    return of_pixels(as_array(images.subset(np.array([index])))[0], caption)
-
-
 def _name(images: ImageSet, index: int) -> str:
     """A file by its folder and name, an image of an array by its place."""
     if isinstance(images, FileImages):
         return "/".join(images.paths[index].parts[-2:])
     return f"image {index}"
-
-
-def _part(answers: Answers, doubt: Doubt) -> ImageSet:
-    part: ImageSet = getattr(answers.trained.splits, doubt.part)
-    return part
-
-
-def _threshold(calibration: Calibration) -> float | None:
-    points = {point.name: point.threshold for point in calibration.operating_points}
-    return points.get(DEFAULT_OPERATING_POINT)

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 from portcullis.bundle.manifest import Provenance
+from portcullis_training.config import RunConfig
 from portcullis_training.measuring.trained import Trained
-from portcullis_training.recipes import RunConfig
 
 LIBRARIES = ("portcullis", "torch", "torchvision", "numpy", "onnx", "onnxscript", "onnxruntime")
 CONFIG_FILE = "config.json"

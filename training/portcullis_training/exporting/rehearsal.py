@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from portcullis_training import data, methods
+from portcullis_training.config import RunConfig
 from portcullis_training.data.image_set import Indices
 from portcullis_training.exporting.export import Measured, write_measured
 from portcullis_training.fitting.trial import Trial
@@ -20,7 +21,6 @@ from portcullis_training.measuring.predictions import of_readings
 from portcullis_training.measuring.readings import cached, of_classifier
 from portcullis_training.measuring.temperature import unfitted
 from portcullis_training.measuring.trained import Trained
-from portcullis_training.recipes import RunConfig
 from portcullis_training.runs.directory import Run
 
 NUM_IMAGES = 64

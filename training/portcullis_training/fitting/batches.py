@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from portcullis_training import data
+from portcullis_training.config import RunConfig
 from portcullis_training.data import augmentation
 from portcullis_training.data.photo_crops import PhotoCrops, cropped_batches
 from portcullis_training.data.statistics import ChannelStatistics
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting import schedule
 from portcullis_training.fitting.distributed import Process
-from portcullis_training.recipes import RunConfig
 
 Positions = NDArray[np.int64]
 

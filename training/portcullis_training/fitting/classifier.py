@@ -14,7 +14,7 @@ from portcullis_training.methods.formulas.answers import answer_of
 from portcullis_training.methods.formulas.centring import CentredHead
 
 if TYPE_CHECKING:
-    from portcullis_training.recipes import RunConfig
+    from portcullis_training.config import RunConfig
 
 
 class Reading(NamedTuple):

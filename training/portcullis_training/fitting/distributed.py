@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from portcullis_training.config import RunConfig
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.mixing.fractional import NUM_PATCHES
-from portcullis_training.recipes import RunConfig
 
 NUM_CONTEXT = NUM_PATCHES - 1
 """Images before its own that a process needs, to make of its own what one process would make of them."""

@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from portcullis.bundle.manifest import ImageSpec
 from portcullis_training import data
-from portcullis_training.data.file_facts import BAR_SECONDS
+from portcullis_training.data.progress import bar
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.encoder_session import Session, encoder_session
 from portcullis_training.fitting.feature_store import Encoded, FeatureStore
@@ -66,7 +65,7 @@ class Encoder:
     def encode_once(self, images: data.ImageSet, name: str) -> Encoded:
         """Features and middle of images that nobody will ask for again, under a bar of that name; nothing is kept."""
         portions, rows = Portions(BATCH_SIZE), []
-        with tqdm(total=len(images), desc=name, unit=" images", leave=False, mininterval=BAR_SECONDS) as progress:
+        with bar(len(images), name) as progress:
             for pixels, _ in data.in_order(images, BATCH_SIZE, self._num_workers):
                 rows.append(portions.run(self._session, pixels))  # (B, d + m)
                 progress.update(len(pixels))
@@ -82,8 +81,7 @@ class Encoder:
 
     def _encode(self, sets: Sequence[data.ImageSet], digests: list[list[str]], missing: set[str]) -> None:
         portions = Portions(BATCH_SIZE)
-        bar = tqdm(total=len(missing), desc="encoding", unit=" images", leave=False, mininterval=BAR_SECONDS)
-        with bar as progress:
+        with bar(len(missing), "encoding") as progress:
             for images, own in zip(sets, digests, strict=True):
                 for names, pixels in self._batches(images, own, missing):
                     rows: Tensor = portions.run(self._session, pixels)  # (B, d + m)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from portcullis_training import methods
 from portcullis_training.backbones.features import Backbone
+from portcullis_training.config import RunConfig
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.methods import Method
 from portcullis_training.methods.formulas.answers import answer_of
-from portcullis_training.recipes import RunConfig
 
 
 class EnsembleBackbone(Backbone):

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from portcullis_training import methods
+from portcullis_training.config import RunConfig
 from portcullis_training.errors import CheckpointError, ConfigError
 from portcullis_training.fitting import checkpoint
 from portcullis_training.fitting.ensemble import together
 from portcullis_training.fitting.fit import History, fit
 from portcullis_training.methods import LooksTwice
-from portcullis_training.recipes import RunConfig
 from portcullis_training.runs.directory import Run, create_run
 from portcullis_training.runs.exclusive import alone
 

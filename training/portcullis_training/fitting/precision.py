@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
+from portcullis_training.config import RunConfig
 from portcullis_training.fitting.distributed import Process
-from portcullis_training.recipes import RunConfig
 
 FLOAT32, BFLOAT16, FLOAT16 = "float32", "bfloat16", "float16"
 LEAST_GAIN = 1.1  # less is not worth the rounding, and may be chance

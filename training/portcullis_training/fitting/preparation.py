@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from portcullis_training import data, methods
 from portcullis_training.backbones.middle import first_layers
+from portcullis_training.config import RunConfig
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.methods import Method
 from portcullis_training.methods.formulas.answers import innermost
-from portcullis_training.recipes import RunConfig
 
 NUM_PREPARATION_IMAGES = 2000
 

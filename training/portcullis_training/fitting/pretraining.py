@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from portcullis_training import backbones, data
+from portcullis_training.config import RunConfig
 from portcullis_training.data.statistics import ChannelStatistics
-from portcullis_training.recipes import RunConfig
 
 
 def with_geometry(config: RunConfig) -> RunConfig:

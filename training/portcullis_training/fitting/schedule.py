@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from portcullis_training.recipes import RunConfig
+from portcullis_training.config import RunConfig
 
 STEP_DIVISOR = 10.0
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from portcullis_training import data
+from portcullis_training.config import RunConfig
 from portcullis_training.data.read_later import num_read_later
 from portcullis_training.errors import FitError
 from portcullis_training.fitting import schedule
@@ -24,7 +25,6 @@ from portcullis_training.fitting.encoding import Encoder
 from portcullis_training.fitting.fit import Fitting
 from portcullis_training.fitting.tally import LOSS
 from portcullis_training.fitting.validation import MAX_VALIDATION_BATCH
-from portcullis_training.recipes import RunConfig
 from portcullis_training.runs.directory import Run
 
 

@@ -9,10 +9,9 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from portcullis_training.data import FileImages, ImageSet, in_order, to_float
-from portcullis_training.data.file_facts import BAR_SECONDS
+from portcullis_training.data.progress import bar
 from portcullis_training.fitting.classifier import Classifier, Reading
 from portcullis_training.fitting.encoding import Encoder
 from portcullis_training.fitting.memory import Portions
@@ -108,7 +107,7 @@ def cached(readings_of: ReadingsOf, directory: Path, key: str) -> ReadingsOf:
 
 def in_batches(name: str, images: ImageSet, num_workers: int) -> Iterator[Tensor]:
     """uint8 NHWC batches of a named set in order, under a progress bar."""
-    with tqdm(total=len(images), desc=name, unit=" images", leave=False, mininterval=BAR_SECONDS) as progress:
+    with bar(len(images), name) as progress:
         for batch, _ in in_order(images, BATCH_SIZE, num_workers):
             yield batch
             progress.update(len(batch))

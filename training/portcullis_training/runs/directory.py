@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
-from portcullis_training.recipes import RunConfig, make_config
 from portcullis_training.runs import atomic
 
 

@@ -1,58 +1,17 @@
-"""The command line's grammar: one flag for each field of a run's config, generated, so that none can be forgotten."""
+"""The config that a command asks for: a recipe, with the flags that were given laid over it."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
-import inspect
 import re
-import textwrap
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import read_config
-
-DEFAULT_RUNS = Path("runs")
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with our errors: one line, the nearest flag that exists, and no abbreviations."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(
-            **options, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, exit_on_error=False
-        )
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse as a typed error, which the command line prints and exits with 1."""
-        raise ConfigError(f"{message}; see `{self.prog} --help`")
-
-
-def parse(parser: Parser, arguments: list[str]) -> argparse.Namespace:
-    """Parse, naming an unknown flag together with the nearest one of the chosen command."""
-    namespace, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        chosen: Parser = namespace.parser
-        known = [flag for action in chosen._actions for flag in action.option_strings]
-        nearest = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise ConfigError(f"unknown argument {unknown[0]!r}{hint} See `{chosen.prog} --help`")
-    return namespace
-
-
-def add_run_flags(parser: Parser) -> None:
-    """--recipe, where runs are kept, and a flag for every config field."""
-    parser.add_argument("--recipe", metavar="NAME", help="a named recipe (see `recipes`) or a saved config.json")
-    parser.add_argument("--runs", type=Path, default=DEFAULT_RUNS, metavar="DIR", help="where run directories are kept")
-    parser.add_argument("--overwrite", action="store_true", help="train anew over a run of the same name")
-    group = parser.add_argument_group("fields of the config, each overriding the recipe")
-    for name, field in RunConfig.model_fields.items():
-        _add_field(group, name, field)
 
 
 def config_of(namespace: argparse.Namespace) -> RunConfig:
@@ -62,6 +21,15 @@ def config_of(namespace: argparse.Namespace) -> RunConfig:
     given = {name: _parsed(name, text) for name, text in _given(namespace).items()}
     named = {} if "name" in given else _named_after_folder(given.get("data"))
     return make_config({**find_recipe(namespace.recipe).model_dump(), **named, **given})
+
+
+def completed(config: RunConfig) -> RunConfig:
+    """With the image geometry of pretrained weights; without them nothing of torch is imported for it."""
+    if config.pretrained_weights is None:
+        return config
+    from portcullis_training.fitting.pretraining import with_geometry
+
+    return with_geometry(config)
 
 
 def _named_after_folder(data: str | None) -> dict[str, str]:
@@ -97,16 +65,6 @@ def find_recipe(name: str) -> RunConfig:
     raise ConfigError(f"unknown recipe {name!r}; expected one of {', '.join(RECIPES)}{hint}")
 
 
-def _add_field(group: Any, name: str, field: FieldInfo) -> None:
-    text = inspect.cleandoc(field.description or "").replace("\n", " ").replace("%", "%%")
-    flag = f"--{name.replace('_', '-')}"
-    options: dict[str, Any] = {"dest": f"field_{name}", "help": text, "default": None}
-    if field.annotation is bool:
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, **options)
-    else:
-        group.add_argument(flag, metavar="VALUE", **options)
-
-
 def _parsed(name: str, text: Any) -> Any:
     """The words of a flag as pydantic expects them: lists by commas, pairs by colons, `none` for nothing.
 
@@ -120,9 +78,3 @@ def _parsed(name: str, text: Any) -> Any:
     if name in ("outside", "milestones", "class_names"):
         return tuple(part for part in text.split(" " if name == "outside" else ",") if part)
     return text
-
-
-def describe(config: BaseModel) -> str:
-    """A config as aligned lines."""
-    width = max(len(name) for name in type(config).model_fields)
-    return textwrap.indent("\n".join(f"{name:<{width}}  {value}" for name, value in config), "  ")

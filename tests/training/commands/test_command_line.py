@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from portcullis_training.__main__ import main
+from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting import fit
-from portcullis_training.recipes import RECIPES, RunConfig, make_config
+from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import create_run, open_run
 
 TINY = ["--recipe", "digits", "--backbone", "small:4-8-8", "--epochs", "1", "--batch-size", "256", "--device", "cpu"]
