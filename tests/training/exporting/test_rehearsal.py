@@ -48,6 +48,12 @@ def test_an_ensemble_is_tried_by_a_member_and_rehearsed_whole():
         trial(ensemble.model_copy(update={"method": "godin_preprocessing"}), 1)
 
 
+def test_what_export_refuses_a_rehearsal_refuses(tried):
+    config = RunConfig(method="godin_preprocessing")
+    with pytest.raises(ConfigError, match="godin_preprocessing cannot be exported: its score needs the gradient"):
+        rehearse(tried[0], config)
+
+
 def test_a_rehearsal_reads_few_images_and_no_set_twice(tried, monkeypatch):
     """A large network takes a second an image on a laptop, and a rehearsal is to be over before one loses patience."""
     sets, original = [], readings.in_batches

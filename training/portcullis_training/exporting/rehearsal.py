@@ -12,7 +12,7 @@ import numpy as np
 
 from portcullis_training import data
 from portcullis_training.data.image_set import Indices
-from portcullis_training.exporting.export import Measured, write_measured
+from portcullis_training.exporting.export import Measured, refuse_what_is_no_graph, write_measured
 from portcullis_training.fitting.ensemble import method_of
 from portcullis_training.fitting.trial import Trial
 from portcullis_training.measuring.calibration import calibrate_by
@@ -31,6 +31,7 @@ NUM_OF_A_CLASS = 2
 
 def rehearse(tried: Trial, config: RunConfig) -> int:
     """The size of the bundle that was written and thrown away, in bytes."""
+    refuse_what_is_no_graph(method_of(config))
     with tempfile.TemporaryDirectory() as directory:
         trained = _with_few_images(tried, config, Path(directory))
         calibration, score = calibrate_by(trained, unfitted)
