@@ -17,7 +17,7 @@ from scipy import optimize
 
 from bench.__main__ import RESULTS
 from portcullis.bundle.files import Bundle, load_bundle
-from portcullis_training.cli import host
+from portcullis_training.commands import host
 from portcullis_training.measuring import served, temperature
 from portcullis_training.measuring.metrics import Array, Indices, accuracy, expected_calibration_error
 from portcullis_training.measuring.predictions import Predictions

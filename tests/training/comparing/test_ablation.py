@@ -40,6 +40,7 @@ def test_parts_and_the_fitted_score_have_the_figures_of_the_evaluation(output: P
         if row.kind in ("fitted", "part", "without"):
             assert row.outside == {name: figures.by_score[row.name] for name, figures in evaluation.outside.items()}
     assert run.accuracy == evaluation.inside.accuracy
+    assert run.title == "DisMax†"
     assert [row.name for row in run.rows if row.kind == "part"] == list(run.score.parts)
     assert {row.name: row.weight for row in run.rows if row.kind == "part"} == dict(
         zip(run.score.parts, run.score.weights, strict=True)

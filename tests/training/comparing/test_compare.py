@@ -56,6 +56,30 @@ def test_a_variant_is_a_method_a_mixing_and_members(
     assert parse_variant(variant.name) == variant
 
 
+@pytest.mark.parametrize(
+    ("variants", "seeds", "fields", "message"),
+    [
+        ("softmax,duq+cutmix", [0], {}, "mixing: DUQ needs one label an image"),
+        ("softmax,godin_preprocessing×2", [0], {}, "members: GODIN, preprocessing looks at every image twice"),
+        ("softmax,duq", [0], {"compile": True}, "compile: DUQ takes gradients of gradients"),
+        ("softmax,softmax×2", [0], {"frozen": True, "pretrained_weights": "download"}, "the same frozen backbone"),
+        ("softmax,dismax,softmax+none", [0], {}, "expected variants, each once, got softmax, dismax, softmax"),
+        ("softmax", [0, 1, 0], {}, "expected seeds, each once, got 0, 1, 0"),
+        ("softmax", [], {}, "expected seeds, each once, got none"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+    variants: str, seeds: list[int], fields: dict[str, object], message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(comparing, "train", lambda run, **options: pytest.fail(f"{run.config.name} is trained"))
+    parsed = [parse_variant(name) for name in variants.split(",")]
+    base = BASE.model_copy(update=fields)
+    with pytest.raises(ConfigError, match=message):
+        comparing.train_twins(base, parsed, seeds, tmp_path, lambda line: None)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_comparison_is_written_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     variants = [parse_variant("softmax"), parse_variant("dismax+fractional")]

@@ -9,7 +9,10 @@ import torch
 
 from portcullis_training import backbones, methods
 from portcullis_training.__main__ import main
+from portcullis_training.comparing.compare import parse_variant, twin_config
+from portcullis_training.comparing.figures import run_title
 from portcullis_training.comparing.landscape import filter_normalised, landscape
+from portcullis_training.config import RunConfig
 from portcullis_training.data import ArrayImages, to_float
 from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.runs.directory import Run
@@ -51,6 +54,12 @@ def test_the_middle_of_a_landscape_is_the_loss_and_the_weights_are_left_as_they_
             if name in first:
                 weights += float(places[0]) * first[name] + float(places[2]) * second[name]
     assert losses[0, 2] == pytest.approx(method.loss(classifier(floats), labels).item(), rel=1e-4)
+
+
+def test_runs_that_differ_in_mixing_or_members_alone_have_titles_of_their_own() -> None:
+    variants = ["isomaxplus", "isomaxplus+cutmix", "isomaxplus+fractional", "isomaxplus×2"]
+    runs = [Run(Path(name), twin_config(RunConfig(), parse_variant(name), 0)) for name in variants]
+    assert [run_title(run) for run in runs] == ["IsoMax+", "IsoMax+, CutMix", "IsoMax+†", "IsoMax+ ×2"]
 
 
 @pytest.mark.slow

@@ -153,6 +153,11 @@ def test_cells_of_another_machine_are_not_trained_again_and_those_of_another_con
     monkeypatch.setattr(comparing, "train", lambda run, **options: pytest.fail(f"{run.config.name} is known"))
     arguments = (*arguments[:5], tmp_path / "third" / "runs", tmp_path / "third", said.append, [here / "paper.json"])
     assert tabulate(*arguments).comparison.twins == both.comparison.twins  # type: ignore[arg-type]
+    said.clear()
+    arguments = (TINY, "paper", TIERS, variants[1:], [0], tmp_path / "third" / "runs", tmp_path / "fourth")
+    one = tabulate(*arguments, said.append, [here / "paper.json"])  # type: ignore[arg-type]
+    assert [twin.variant for twin in one.comparison.twins] == ["dismax"]
+    assert said == [f"{here}/paper.json: left out, as --variants and --seeds do not ask for them: SoftMax, seed 0"]
     other = TINY.model_copy(update={"epochs": 3})
     with pytest.raises(ConfigError, match="another config: epochs is 2 there and 3 here"):
-        tabulate(other, *arguments[1:])  # type: ignore[arg-type]
+        tabulate(other, *arguments[1:], said.append, [here / "paper.json"])  # type: ignore[arg-type]

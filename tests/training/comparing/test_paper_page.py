@@ -14,7 +14,7 @@ from portcullis_training.commands import overrides, parser
 from portcullis_training.comparing import paper_plots
 from portcullis_training.comparing.paper import table_config
 from portcullis_training.comparing.paper_command import command_of
-from portcullis_training.comparing.paper_page import page, rows_of, standing
+from portcullis_training.comparing.paper_page import _head, page, rows_of, standing
 from portcullis_training.comparing.paper_plots import against_accuracy, by_tier, plots_of
 from portcullis_training.comparing.paper_table import VARIANTS, Column, PaperTable, Row, Tiers, paper_rows
 from portcullis_training.config import RunConfig
@@ -50,6 +50,25 @@ def test_where_dismax_stands_by_hand() -> None:
         "| right | SoftMax, 91.0 | the same | behind by 11.0 |",
         "| error | DisMax, 0.1 | best | behind by 0.3 |",
     ]
+
+
+def test_where_dismax_stands_counts_every_figure_of_both_tables() -> None:
+    table = found("paper")
+    lines, sets = page(table), len(table.tiers.specs)
+    [said] = [line for line in lines if line.startswith("Of ")]
+    assert said.startswith(f"Of {3 + 2 * sets} figures ")
+    below = [line.split(" | ")[0][2:] for line in lines[lines.index("## Where DisMax stands") :]]
+    expected = [f"{tier}: {name}, TNR@TPR95" for name, tier in table.tiers.by_set.items()]
+    assert [title for title in below if title.endswith("TNR@TPR95")] == expected
+
+
+@pytest.mark.parametrize("table", ["paper", "ablation"])
+def test_the_top_of_the_page_says_whose_images_these_are(table: str) -> None:
+    whole = with_config(found(table), data="npz:mine.npz")
+    whole = whole.model_copy(update={"tiers": Tiers(near=("a",), far=("b", "c"), very_far=())})
+    head = " ".join(_head(whole))
+    assert "far: TinyImageNet, LSUN" in head
+    assert head.count("here npz:mine.npz (near: a; far: b, c; very far: none).") == 1
 
 
 def test_a_table_without_dismax_or_with_nothing_else_says_nothing_of_where_it_stands() -> None:

@@ -43,11 +43,31 @@ def test_an_outside_set_cannot_be_trained_on(laid_out: Path) -> None:
         load("lsun", RunConfig())
 
 
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        (["tiny-imagenet-200/train/n1/images", "tiny-imagenet-200/val/images"], "has no train"),
+        (["train/n1/images", "train/n2/images"], "has no val"),
+        (["train/n1/images", "val/images"], "still has files in val/images"),
+        (["train/n1/images", "val/n1", "test/images"], "still has files in test"),
+    ],
+)
+def test_an_archive_that_is_only_unpacked_says_what_is_left_to_do(
+    folders: list[str], message: str, laid_out: Path
+) -> None:
+    for folder in folders:
+        put_pictures(laid_out / "tinyimagenet" / folder, 1, 0)
+    with pytest.raises(DataError, match=f"{laid_out / 'tinyimagenet'} {message}; unpack tiny-imagenet-200.zip") as said:
+        load("tinyimagenet", RECIPES["tinyimagenet-resnet34"])
+    assert "val_annotations.txt" in str(said.value)
+
+
 def test_tinyimagenet_is_read_as_it_is_unpacked_inside_and_outside(laid_out: Path) -> None:
     for part, seed in (("train", 0), ("val", 10)):
         for label, folder in enumerate(("n01443537", "n01629819")):
             inner = "images" if part == "train" else "."
             put_pictures(laid_out / "tinyimagenet" / part / folder / inner, 8, seed + label)
+    (laid_out / "tinyimagenet" / "val" / "val_annotations.txt").write_text("0.JPEG n01443537")
     config = RECIPES["tinyimagenet-resnet34"].model_copy(
         update={"validation_size": 2, "calibration_size": 2, "num_workers": 0}
     )

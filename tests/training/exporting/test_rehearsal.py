@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from portcullis_training.config import RunConfig
+from portcullis_training.errors import ConfigError
 from portcullis_training.exporting import export, parity
 from portcullis_training.exporting.parity import ParityError
 from portcullis_training.exporting.rehearsal import rehearse
 from portcullis_training.fitting.trial import Trial, trial
 from portcullis_training.measuring import readings
+from portcullis_training.recipes import RECIPES
 from tests.training.photos import photos_config, write_photos, write_weights
 
 pytestmark = pytest.mark.slow
@@ -32,6 +34,25 @@ def test_a_good_run_is_calibrated_exported_and_compared_and_leaves_nothing(tried
     assert rehearse(*tried) > 100_000
     assert len(compared) == 1
     assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_an_ensemble_is_tried_by_a_member_and_rehearsed_whole():
+    fields = {"backbone": "small:4-8-16", "mixing": "none", "method": "softmax", "num_workers": 0, "epochs": 2}
+    single = RECIPES["digits"].model_copy(update=fields)
+    ensemble = single.model_copy(update={"members": 3})
+    one, three = trial(single, 1), trial(ensemble, 1)
+    assert rehearse(three, ensemble) > 0
+    assert three.num_parameters == 3 * one.num_parameters
+    assert three.num_run_steps == 3 * one.num_run_steps
+    assert [stage.steps[0].loss for stage in three.stages] == [stage.steps[0].loss for stage in one.stages]
+    with pytest.raises(ConfigError, match="looks at every image twice"):
+        trial(ensemble.model_copy(update={"method": "godin_preprocessing"}), 1)
+
+
+def test_what_export_refuses_a_rehearsal_refuses(tried):
+    config = RunConfig(method="godin_preprocessing")
+    with pytest.raises(ConfigError, match="godin_preprocessing cannot be exported: its score needs the gradient"):
+        rehearse(tried[0], config)
 
 
 def test_a_rehearsal_reads_few_images_and_no_set_twice(tried, monkeypatch):

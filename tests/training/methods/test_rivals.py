@@ -276,6 +276,18 @@ def test_sngp_bounds_every_layer_of_the_backbone_that_learns() -> None:
     assert [parametrize.is_parametrized(layer) for layer in backbone] == [False, True, False]
 
 
+def test_sngp_has_the_constants_of_its_authors() -> None:
+    """κ of CIFAR-10 and of CIFAR-100, and the bound of every layer."""
+    heads = [SngpHead(NUM_FEATURES, num_classes, size=4) for num_classes in (2, 10, 99, 100, 1000)]
+    assert [head.mean_field for head in heads] == [20, 20, 20, 7.5, 7.5]
+    backbone = nn.Sequential(nn.Linear(2, 2))
+    with torch.no_grad():
+        backbone[0].weight.copy_(torch.diag(torch.tensor([60.0, 12.0])))
+    methods.find("sngp").change_backbone(backbone)
+    spectral.settle(backbone)
+    torch.testing.assert_close(backbone[0].weight.detach(), torch.diag(torch.tensor([6.0, 1.2])))
+
+
 def test_an_ensemble_answers_with_the_mean_probability() -> None:
     from portcullis_training import backbones
 

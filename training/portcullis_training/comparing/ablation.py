@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from portcullis.bundle.manifest import FITTED, ScoreInfo
 from portcullis_training.comparing.ablation_page import write_page
+from portcullis_training.comparing.compare import parse_variant
 from portcullis_training.data import ImageSet
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.provenance import current_commit, portable_config
@@ -62,7 +63,7 @@ class AblatedRun(_Frozen):
 
     name: str
     title: str
-    """Of its method."""
+    """As tables print its method, mixing and members."""
     backbone: str
     data: str
     accuracy: float
@@ -107,7 +108,7 @@ def _ablated(trained: Trained, with_knn: bool) -> AblatedRun:
     config = portable_config(trained.run.config)
     return AblatedRun(
         name=config.name,
-        title=trained.method.title,
+        title=parse_variant(config.variant).title,
         backbone=config.backbone,
         data=config.data,
         accuracy=float((test.probabilities.argmax(axis=1) == trained.splits.test.labels).mean()),

@@ -14,12 +14,13 @@ from pydantic import BaseModel, ConfigDict
 
 from portcullis_training import methods
 from portcullis_training.comparing.cells import place, spread
-from portcullis_training.config import RunConfig, variant_name
+from portcullis_training.config import RunConfig, make_config, variant_name
 from portcullis_training.data import outside_specs
 from portcullis_training.errors import ConfigError
 from portcullis_training.exporting.provenance import current_commit, library_versions, portable_config
 from portcullis_training.fitting import checkpoint
 from portcullis_training.fitting.members import member_seeds
+from portcullis_training.fitting.preparation import refuse_what_the_method_cannot
 from portcullis_training.fitting.staged import is_trained, train
 from portcullis_training.measuring.calibration import calibrate, load_calibration
 from portcullis_training.measuring.evaluation import Evaluation, evaluate, load_evaluation
@@ -130,9 +131,7 @@ def train_twins(
     `tell` is given what there is after each of them, so that an early end loses nothing. What is `known`, from another
     machine, is taken as it is; it has no run here.
     """
-    if not variants or not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"expected variants and different seeds, got {[v.name for v in variants]} and {list(seeds)}")
-    outside_specs(base.outside)  # refused now, not after hours
+    _refuse_now(base, variants, seeds)
     # Seed by seed: after the first one there is a table already.
     cells = [(variant, seed) for seed in seeds for variant in variants]
     found = {(twin.variant, twin.seed): twin for twin in known}
@@ -145,6 +144,18 @@ def train_twins(
         tell(_comparison(base, seeds, [twins[cell] for cell in cells if cell in twins]))
     runs_of_first_seed = {variant.title: here[variant, seed] for variant, seed in here if seed == seeds[0]}
     return _comparison(base, seeds, [twins[cell] for cell in cells]), runs_of_first_seed
+
+
+def _refuse_now(base: RunConfig, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
+    """What would be refused after hours, or be counted twice."""
+    names = [variant.name for variant in variants]
+    for meaning, listed in (("variants", names), ("seeds", list(seeds))):
+        if not listed or len(set(listed)) != len(listed):  # a cell counted twice would narrow the deviation
+            raise ConfigError(f"expected {meaning}, each once, got {', '.join(map(str, listed)) or 'none'}")
+    outside_specs(base.outside)
+    for variant in variants:
+        config = make_config(twin_config(base, variant, seeds[0]).model_dump())  # a copy is not checked
+        refuse_what_the_method_cannot(methods.find(variant.method), config)
 
 
 def _comparison(base: RunConfig, seeds: Sequence[int], twins: Sequence[Twin]) -> Comparison:

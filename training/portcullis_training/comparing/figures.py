@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from portcullis_training.comparing.compare import parse_variant
 from portcullis_training.comparing.landscape import landscape
 from portcullis_training.data import ImageSet, as_array
 from portcullis_training.errors import ConfigError
@@ -33,7 +34,7 @@ def draw_figures(runs: Sequence[Run], output: Path, num_places: int) -> list[Pat
     files: dict[str, bytes] = {}
     for run in runs:
         trained = open_trained(run)
-        title = run_title(trained)
+        title = run_title(run)
         if title in found:
             raise ConfigError(f"two of the runs are {title}; figures stand side by side by method")
         found[title] = _landscape_of(trained, num_places)
@@ -48,9 +49,9 @@ def draw_figures(runs: Sequence[Run], output: Path, num_places: int) -> list[Pat
     return [output / name for name in [*files, "landscapes.json"]]
 
 
-def run_title(trained: Trained) -> str:
+def run_title(run: Run) -> str:
     """As tables print it."""
-    return trained.method.title + ("†" if trained.run.config.is_fractional else "")
+    return parse_variant(run.config.variant).title
 
 
 def contours(found: Landscapes) -> bytes:

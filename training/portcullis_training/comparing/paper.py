@@ -32,7 +32,7 @@ def tabulate(
     `elsewhere`: files of the same table from other machines, whose cells are not trained again.
     """
     config = table_config(base, tiers)
-    known = [twin for path in elsewhere for twin in _cells_of(path, config)]
+    known = [twin for path in elsewhere for twin in _asked_for(path, _cells_of(path, config), variants, seeds, say)]
     output.mkdir(parents=True, exist_ok=True)
     named = Tiers(**{name: tuple(map(short_name, specs)) for name, specs in tiers})  # nothing of this machine
 
@@ -56,6 +56,17 @@ def _cells_of(path: Path, config: RunConfig) -> tuple[Twin, ...]:
             f"and {getattr(ours, differing[0])} here"
         )
     return comparison.twins
+
+
+def _asked_for(
+    path: Path, cells: Sequence[Twin], variants: Sequence[Variant], seeds: Sequence[int], say: Say
+) -> list[Twin]:
+    """Those of the table; which others there are is said, for they were trained to be in one."""
+    asked = {(variant.name, seed) for variant in variants for seed in seeds}
+    others = [f"{twin.title}, seed {twin.seed}" for twin in cells if (twin.variant, twin.seed) not in asked]
+    if others:
+        say(f"{path}: left out, as --variants and --seeds do not ask for them: {'; '.join(others)}")
+    return [twin for twin in cells if (twin.variant, twin.seed) in asked]
 
 
 def table_config(base: RunConfig, tiers: Tiers) -> RunConfig:

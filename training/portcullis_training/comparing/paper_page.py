@@ -7,6 +7,7 @@ from portcullis_training.comparing.paper_command import command_of
 from portcullis_training.comparing.paper_plots import PLOTS
 from portcullis_training.comparing.paper_table import (
     FIRST_TITLES,
+    TIER_FIGURES,
     TNR,
     VARIANTS,
     Column,
@@ -20,7 +21,7 @@ from portcullis_training.comparing.paper_table import (
     render,
     tnr_columns,
 )
-from portcullis_training.comparing.papers_figures import CIFAR10, RESIZED, is_cifar10
+from portcullis_training.comparing.papers_figures import CIFAR10, PAPERS_IMAGES, RESIZED, is_cifar10
 from portcullis_training.comparing.report import FIGURES, by_title, describe_sizes, spread
 from portcullis_training.exporting.report import score_title
 from portcullis_training.measuring.predictions import CALIBRATED, WITHOUT
@@ -49,13 +50,14 @@ def page(found: PaperTable) -> list[str]:
 
 
 def tables(found: PaperTable) -> list[str]:
-    """The tables as the paper has them, each under its heading, and where DisMax stands in the first."""
+    """The tables as the paper has them, each under its heading, and where DisMax stands in both of the first."""
     tnr = tnr_columns(found.tiers)
     if found.table == "ablation":
         return [f"## Ablation: {TNR}", "", *render(("method", "score"), ablation_rows(found), tnr), ""]
     rows, columns = paper_rows(found), main_columns(found.tiers)
     lines = ["## The table", "", *render(FIRST_TITLES, rows, columns), ""]
-    return [*lines, *standing(rows, columns), f"## {TNR}", "", *render(FIRST_TITLES, rows, tnr), ""]
+    lines += [f"## {TNR}", "", *render(FIRST_TITLES, rows, tnr), ""]
+    return [*lines, *standing(rows, [*columns, *tnr])]
 
 
 def rows_of(found: PaperTable, variants: Sequence[str]) -> list[str]:
@@ -117,6 +119,7 @@ def _head(found: PaperTable) -> list[str]:
         "",
         f"- It has DenseNet-BC-100, ResNet-34 and WRN-28-10, 300 epochs and five runs; here {config.backbone}, "
         f"{config.epochs} epochs and {len(comparison.seeds)}.",
+        _other_images(found),
         "- It quotes Scaled Cosine, GODIN, Deep Ensemble, DUQ and SNGP from their own papers; here all are trained "
         "alike, by one schedule that was tuned for none of them.",
         "- It chose checkpoints and temperatures on test images; here the last weights are taken, and temperatures "
@@ -130,6 +133,15 @@ def _head(found: PaperTable) -> list[str]:
         RULE + (EFFICIENCY if found.table == "paper" else "") + ensemble,
         "",
     ]
+
+
+def _other_images(found: PaperTable) -> str:
+    """Which images the paper has, beside those of this table."""
+    ours = "; ".join(
+        f"{tier}: {', '.join(name for name, of in found.tiers.by_set.items() if of == tier) or 'none'}"
+        for tier in TIER_FIGURES
+    )
+    return f"- {PAPERS_IMAGES}; here {found.comparison.config.data} ({ours})."
 
 
 def _incomplete(found: PaperTable) -> list[str]:

@@ -45,6 +45,7 @@ from portcullis_training.measuring.evaluation import (
 from portcullis_training.measuring.predictions import Predict, of_readings
 from portcullis_training.measuring.promises import with_promises
 from portcullis_training.measuring.trained import Trained, open_trained
+from portcullis_training.methods import Method
 from portcullis_training.runs.directory import Run
 
 ANY_SIZE = 224  # to see that examples decode, before the run's own size is known
@@ -61,8 +62,7 @@ def export(run: Run, models: Path, examples: Path | None = None, name: str | Non
     folders, one a kind, for people who try the model.
     """
     trained = open_trained(run)
-    if trained.method.export_refusal is not None:
-        raise ConfigError(f"{trained.method.name} cannot be exported: {trained.method.export_refusal}")
+    refuse_what_is_no_graph(trained.method)
     calibration = load_calibration(trained)
     measured = Measured(calibration, load_score(trained, calibration), load_evaluation(trained))
     written = write_measured(trained, measured, models, name=name, examples=examples)
@@ -133,6 +133,12 @@ def check_destination(models: Path, examples: Path | None) -> None:
 
 def _pictures(folder: Path, pattern: str) -> list[Path]:
     return sorted(path for path in folder.glob(pattern) if path.suffix.lower() in EXAMPLE_SUFFIXES and path.is_file())
+
+
+def refuse_what_is_no_graph(method: Method) -> None:
+    """With the method's own reason."""
+    if method.export_refusal is not None:
+        raise ConfigError(f"{method.name} cannot be exported: {method.export_refusal}")
 
 
 def make_manifest(

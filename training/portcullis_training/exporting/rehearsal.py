@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from portcullis_training import data, methods
+from portcullis_training import data
 from portcullis_training.config import RunConfig
 from portcullis_training.data.image_set import Indices
-from portcullis_training.exporting.export import Measured, write_measured
+from portcullis_training.exporting.export import Measured, refuse_what_is_no_graph, write_measured
+from portcullis_training.fitting.ensemble import method_of
 from portcullis_training.fitting.trial import Trial
 from portcullis_training.measuring.calibration import calibrate_by
 from portcullis_training.measuring.evaluation import measure
@@ -30,6 +31,7 @@ NUM_OF_A_CLASS = 2
 
 def rehearse(tried: Trial, config: RunConfig) -> int:
     """The size of the bundle that was written and thrown away, in bytes."""
+    refuse_what_is_no_graph(method_of(config))
     with tempfile.TemporaryDirectory() as directory:
         trained = _with_few_images(tried, config, Path(directory))
         calibration, score = calibrate_by(trained, unfitted)
@@ -58,7 +60,7 @@ def _with_few_images(tried: Trial, config: RunConfig, directory: Path) -> Traine
     run = Run(Path(), config.model_copy(update={"outside": ("shuffled",)}))
     read, digest = of_classifier(tried.classifier, tried.device), "0" * 64
     kept = cached(read, directory / "predictions", key=digest)
-    return Trained(run, methods.find(config.method), tried.classifier, tried.device, few, digest, read, kept)
+    return Trained(run, method_of(config), tried.classifier, tried.device, few, digest, read, kept)
 
 
 def _some_of_each(labels: Indices) -> Indices:

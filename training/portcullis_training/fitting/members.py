@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from portcullis_training import methods
 from portcullis_training.config import RunConfig
-from portcullis_training.errors import CheckpointError, ConfigError
+from portcullis_training.errors import CheckpointError
 from portcullis_training.fitting import checkpoint
 from portcullis_training.fitting.ensemble import together
 from portcullis_training.fitting.fit import History, fit
-from portcullis_training.methods import LooksTwice
+from portcullis_training.fitting.preparation import refuse_what_the_method_cannot
 from portcullis_training.runs.directory import Run, create_run
 from portcullis_training.runs.exclusive import alone
 
@@ -32,8 +32,7 @@ def member_config(config: RunConfig, seed: int) -> RunConfig:
 
 def train_members(run: Run, members: Sequence[Run], *, show_progress: bool) -> History:
     """Train what is not yet trained of `members`, or of members below the run's directory, and put them together."""
-    if isinstance(methods.find(run.config.method), LooksTwice):
-        raise ConfigError(f"members: {run.config.method} looks at every image twice, which an ensemble does not")
+    refuse_what_the_method_cannot(methods.find(run.config.method), run.config)
     chosen = members or [
         create_run(run.directory / DIRECTORY, member_config(run.config, seed)) for seed in member_seeds(run.config)
     ]

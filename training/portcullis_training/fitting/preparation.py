@@ -14,7 +14,7 @@ from portcullis_training.backbones.middle import first_layers
 from portcullis_training.config import RunConfig
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting.classifier import Classifier
-from portcullis_training.methods import Method
+from portcullis_training.methods import LooksTwice, Method
 from portcullis_training.methods.formulas.answers import innermost
 
 NUM_PREPARATION_IMAGES = 2000
@@ -42,6 +42,8 @@ def refuse_what_the_method_cannot(method: Method, config: RunConfig) -> None:
         raise ConfigError(f"mixing: {method.title} needs one label an image; train it with --mixing none")
     if config.frozen and method.needs_whole_network:
         raise ConfigError(f"frozen: {method.title} trains the whole network; train it with --no-frozen")
+    if config.members > 1 and isinstance(method, LooksTwice):
+        raise ConfigError(f"members: {method.title} looks at every image twice, which an ensemble does not")
     if config.compile and method.has_penalty:
         raise ConfigError(f"compile: {method.title} takes gradients of gradients, which torch.compile does not")
 

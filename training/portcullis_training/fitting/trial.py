@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from portcullis_training import data
+from portcullis_training import data, methods
 from portcullis_training.config import RunConfig
 from portcullis_training.data.read_later import num_read_later
 from portcullis_training.errors import FitError
@@ -22,7 +23,9 @@ from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.distributed import training_process
 from portcullis_training.fitting.encoding import BATCH_SIZE as ENCODED_AT_ONCE
 from portcullis_training.fitting.encoding import Encoder
+from portcullis_training.fitting.ensemble import together
 from portcullis_training.fitting.fit import Fitting
+from portcullis_training.fitting.preparation import refuse_what_the_method_cannot
 from portcullis_training.fitting.tally import LOSS
 from portcullis_training.fitting.validation import MAX_VALIDATION_BATCH
 from portcullis_training.runs.directory import Run
@@ -86,25 +89,33 @@ class Trial:
 def trial(config: RunConfig, num_steps: int) -> Trial:
     """Train the first steps of a run exactly as `fit` would, at most an epoch of each image size, and forget them.
 
+    Of an ensemble those of one member, whose copies stand for the others after that.
+
     Images go through the frozen backbone before and through validation after them, a batch each: there, too, memory may
     run out.
     """
     torch.set_flush_denormal(True)
-    with training_process(config) as process:
+    refuse_what_the_method_cannot(methods.find(config.method), config)
+    member = config.model_copy(update={"members": 1})
+    with training_process(member) as process:
         splits = data.load(config.data, config)
-        fitting = Fitting(Run(Path(), config), process, splits)
+        fitting = Fitting(Run(Path(), member), process, splits)
         image_seconds = _seconds_an_image(fitting) if config.frozen else 0.0
         tried = Trial(
-            classifier=fitting.classifier,
+            classifier=_whole(fitting.classifier, config.members),
             splits=splits,
             device=process.device,
             batch_size=fitting.batch_size,
             encoding_seconds=image_seconds * sum(map(len, (splits.train, *splits.held_out))),
             later_seconds=image_seconds * num_read_later(splits, config),
-            stages=tuple(_stages(fitting, num_steps)),
+            stages=tuple(_stages(fitting, num_steps, config.members)),
         )
         fitting.validation_accuracy(_first(splits.validation, MAX_VALIDATION_BATCH))
         return tried
+
+
+def _whole(member: Classifier, num_members: int) -> Classifier:
+    return member if num_members == 1 else together([copy.deepcopy(member) for _ in range(num_members)])
 
 
 def _seconds_an_image(fitting: Fitting) -> float:
@@ -124,13 +135,13 @@ def _first(images: data.ImageSet, at_most: int) -> data.ImageSet:
     return images.subset(np.arange(min(at_most, len(images))))
 
 
-def _stages(fitting: Fitting, num_steps: int) -> Iterator[TrialStage]:
+def _stages(fitting: Fitting, num_steps: int, num_members: int) -> Iterator[TrialStage]:
     """A small image costs less than its share of the pixels says, so that every size is timed by itself."""
     epochs = range(fitting.config.epochs)
     sizes = [schedule.image_pixels(fitting.config, epoch) for epoch in epochs]
     for pixels in dict.fromkeys(sizes):
         steps = tuple(islice(_steps(fitting, sizes.index(pixels)), num_steps))
-        yield TrialStage(pixels, sizes.count(pixels) * fitting.num_epoch_steps, steps)
+        yield TrialStage(pixels, num_members * sizes.count(pixels) * fitting.num_epoch_steps, steps)
 
 
 def _steps(fitting: Fitting, epoch: int) -> Iterator[TrialStep]:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from portcullis.bundle.engine import Engine
 from portcullis.bundle.files import MODEL_FILE, Bundle
 from portcullis_training import data
+from portcullis_training.config import RunConfig
 from portcullis_training.errors import ConfigError, DataError
 from portcullis_training.measuring.evaluation import Evaluation, measure
 from portcullis_training.measuring.predictions import Predict, of_engine
-from portcullis_training.recipes import RunConfig
 from portcullis_training.runs.directory import read_config
 
 
