@@ -26,7 +26,7 @@ from portcullis.bundle.manifest import RightPoint
 from portcullis.errors import UnknownOperatingPoint
 
 PUBLISHED = ("right95", "right99", "right995")
-_NAME = re.compile(r"right(\d\d)\.?(\d{0,2})", re.ASCII)
+_NAME = re.compile(r"right(?!100)(\d\d)\.?(\d{0,2})", re.ASCII)  # whoever writes right100 does not mean 10.0 %
 
 
 @dataclass(frozen=True)
