@@ -116,6 +116,17 @@ def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
     assert "sub-folders named after the labels" in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_read_is_left_out_by_name(models, folder, capsys):
+    partly = models / "partly"
+    partly.mkdir()
+    for file in sorted(folder.glob("red/0*.png"))[:40]:
+        shutil.copy(file, partly)
+    (partly / "gone.png").symlink_to(models / "nowhere.png")
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(partly)]) == 0
+    assert "left out: 1 × gone.png: No such file or directory" in capsys.readouterr().out
+    assert load_bundle(models / "fitted" / "4").manifest.calibration.num_images == 40
+
+
 def test_ece_brier_and_average_precision_agree_with_independent_arithmetic():
     from sklearn.metrics import average_precision_score
 
