@@ -77,6 +77,8 @@ def _decoded(picture: Picture, manifest: Manifest) -> tuple[Pixels, bytes]:
         return decode(content, manifest.image), hashlib.sha256(content).digest()
     except ServiceError as error:  # broken, too large, or gone from the queue just now
         raise _LeftOut(f"{picture.name[-60:]}: {error}") from None
+    except OSError as error:  # a link to nowhere, or somebody else's
+        raise _LeftOut(f"{picture.name[-60:]}: {error.strerror or 'cannot be read'}") from None
 
 
 def _class_indices(labels: Sequence[str | None], manifest: Manifest) -> NDArray[np.int64] | None:

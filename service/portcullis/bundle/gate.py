@@ -22,7 +22,7 @@ PUBLISHED = ("accept90", "accept95", "accept99")
 DEFAULT_OPERATING_POINT = "accept95"
 P_VALUE_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
 """Upper edges in which p-values are counted. While nothing drifts each bucket has its width as its share."""
-_OPERATING_POINT = re.compile(r"^accept(\d{1,2}(?:\.\d{1,4})?)$")
+_OPERATING_POINT = re.compile(r"accept(\d{1,2}(?:\.\d{1,4})?)", re.ASCII)
 
 
 class Verdict(StrEnum):
@@ -183,7 +183,7 @@ def share_below(threshold: float, calibration: CalibrationScores) -> float:
 
 def alpha_of(name: str) -> Fraction:
     """The share of familiar images that `accept<percent>` may reject, exactly: accept97.5 gives 1/40."""
-    match = _OPERATING_POINT.match(name)
+    match = _OPERATING_POINT.fullmatch(name)
     percent = Fraction(match.group(1)) if match else Fraction(0)
     if not 0 < percent < 100:
         raise UnknownOperatingPoint(

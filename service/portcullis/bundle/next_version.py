@@ -55,9 +55,11 @@ def _promise(promises: Promises, asked_for: str) -> Promise:
     try:
         chosen = promises.gate(asked_for)
     except UnknownOperatingPoint as error:
-        return Promise(asked_for, False, str(error).partition("; published:")[0])
+        why_not = str(error).partition("; published:")[0]
+        return Promise(asked_for, False, why_not if why_not.startswith(f"{asked_for} ") else f"{asked_for}: {why_not}")
     if chosen.right is None:
-        text = f"{asked_for}: rejects at most {100 * chosen.rejected_share:.3g} % of familiar images"
+        within = " of each answered class" if chosen.by_class is not None else ""
+        text = f"{asked_for}: rejects at most {100 * chosen.rejected_share:.3g} % of familiar images{within}"
     else:
         text = (
             f"{asked_for}: of familiar images that pass, at most {100 * chosen.right.risk:.3g} % are answered wrongly "

@@ -22,7 +22,7 @@ MAX_REJECTED_SHARE = 0.5
 """Of familiar images, by their score: a version that would reject more at the gate in force is refused."""
 MAX_KEPT_GATES = 256  # of those that requests bring along
 Answer = TypeVar("Answer")
-_SET_SHARE = re.compile(r"^0?\.\d{1,6}$")
+_SET_SHARE = re.compile(r"0?\.\d{1,6}", re.ASCII)
 
 
 def choose(text: str, manifest: Manifest) -> Gate:
@@ -210,7 +210,7 @@ class Promises:
         return [calibration.scores[bisect.bisect_right(ranks, i + 1) - 1] for i in range(calibration.num_images)]
 
     def _set_threshold(self, text: str) -> float:
-        if not _SET_SHARE.match(text) or Fraction(text) == 0:
+        if not _SET_SHARE.fullmatch(text) or Fraction(text) == 0:
             raise InvalidParameter(f"expected the share of sets that hold the truth, such as 0.95, got {text[:40]!r}")
         alpha, ordered = 1 - Fraction(text), self._true_probabilities
         rank = math.floor(alpha * (len(ordered) + 1))

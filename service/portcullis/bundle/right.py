@@ -26,7 +26,7 @@ from portcullis.bundle.manifest import RightPoint
 from portcullis.errors import UnknownOperatingPoint
 
 PUBLISHED = ("right95", "right99", "right995")
-_NAME = re.compile(r"^right(\d\d)\.?(\d{0,2})$")
+_NAME = re.compile(r"right(?!100)(\d\d)\.?(\d{0,2})", re.ASCII)  # whoever writes right100 does not mean 10.0 %
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Passing:
 
 def risk_of(name: str) -> Fraction:
     """The share of wrong answers that `right<percent>` allows: right99 gives 1/100, right995 and right99.5 1/200."""
-    match = _NAME.match(name)
+    match = _NAME.fullmatch(name)
     percent = Fraction(f"{match[1]}.{match[2] or 0}") if match else Fraction(0)
     if percent == 0:
         raise UnknownOperatingPoint(

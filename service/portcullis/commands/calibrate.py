@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         from portcullis.bundle.engine import Engine, start
         from portcullis.bundle.familiar import read_pictures
         from portcullis.bundle.files import load_bundle
-        from portcullis.bundle.next_version import next_manifest, promises_of, write_next
+        from portcullis.bundle.next_version import FAMILIAR_ONLY, next_manifest, promises_of, write_next
         from portcullis.bundle.providers import EngineOptions
 
     bundle = load_bundle(arguments.bundle)
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     manifest = next_manifest(bundle, familiar.answers)
     written = write_next(bundle, manifest, check=lambda draft: Engine(draft).self_test())
     print(f"{written.label} is written, calibrated on {familiar.answers.num_images} images")
-    print("\n".join(f"  {promise.text}" for promise in promises_of(written.manifest)))
+    print("\n".join(f"  {text}" for text in (*(one.text for one in promises_of(written.manifest)), FAMILIAR_ONLY)))
     return 0
 
 

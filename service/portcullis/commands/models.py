@@ -208,9 +208,9 @@ def _sentence(info: GateInfo) -> str:
     rules = []
     if info.class_thresholds is not None:
         low, high = min(info.class_thresholds.values()), max(info.class_thresholds.values())
-        rules.append(f"accepts scores from {low:.4f} to {high:.4f}, by the answered class")
+        rules.append(f"accepts {info.score} scores from {low:.4f} to {high:.4f}, by the answered class")
     if info.threshold is not None:
-        rules.append(f"accepts scores from {info.threshold:.4f}")
+        rules.append(f"accepts {info.score} scores from {info.threshold:.4f}")
     if info.right is not None:
         rules.append(f"answers from a probability of {info.min_probability:.4f}")
     most = "at most " if info.operating_point is not None and info.right is None else ""

@@ -74,4 +74,5 @@ def _line(entry: BatchEntry) -> tuple[str, ...]:
         return (entry.file, "-", "-", "-", "-", f"error ({message})")
     answer = entry.answer
     numbers = (number(answer.probability), number(answer.score), number(answer.p_value))
-    return (entry.file, answer.label, *numbers, answer.verdict)
+    verdict = answer.verdict if answer.reason is None else f"{answer.verdict}: {answer.reason}"
+    return (entry.file, answer.label, *numbers, verdict)

@@ -9,7 +9,7 @@ import logging
 from portcullis.bundle.promises import choose
 from portcullis.bundle.sources.listing import Listing
 from portcullis.bundle.sources.source import Source
-from portcullis.errors import DatabaseAway, SettingsError
+from portcullis.errors import DatabaseAway, ServiceError, SettingsError
 from portcullis.settings import Settings
 from portcullis.store.earlier import earlier_state, put_away
 from portcullis.store.state import DesiredState, ServedModel, StateStore
@@ -81,7 +81,12 @@ def check(state: DesiredState, options: Settings, source: Source) -> None:
         )
     for name, model in state.models.items():
         for version in model.versions:
-            choose(model.gate, source.load(name, version).manifest)
+            manifest = source.load(name, version).manifest
+            try:
+                choose(model.gate, manifest)
+            except ServiceError as error:
+                others = "; name in serve the models that can" if len(state.models) > 1 else ""
+                raise type(error)(f"the gate of {name}/{version}: {error}{others}") from None
 
 
 def _as_asked(place: str, listing: Listing, serve: tuple[str, ...], gate: str) -> dict[str, ServedModel]:

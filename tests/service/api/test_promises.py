@@ -111,6 +111,12 @@ def test_what_cannot_be_promised_is_refused(service, query, code, message):
     assert message in response.json()["error"]["message"]
 
 
+def test_a_gate_of_two_promises_may_be_written_in_a_query_as_it_stands(service):
+    for written in ("accept95+right95", "accept95%2Bright95"):
+        answer = httpx.post(f"{service.url}/v1/predict?operating_point={written}", content=RED).json()
+        assert answer["operating_point"] == "accept95+right95"
+
+
 def test_the_model_tells_its_points_its_thresholds_by_class_and_its_gate(client):
     [version] = client.models()[0].versions
     assert (version.score.name, version.score.parts) == ("fitted", tiny.PARTS)

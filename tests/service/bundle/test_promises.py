@@ -45,7 +45,7 @@ def test_every_spelling_is_taken_apart():
     "wrong",
     ["accept", "accept0", "accept100", "accept-5", "acceptable", "accept99.99999", "accept95:", "accept95:by-label",
      "accept95+", "accept95+accept90", "accept95+-14", "right", "right99+accept95", "mmles:accept", "x:accept95",
-     "high", "strict"],
+     "high", "strict", "accept95\n", "right99\n", "accept9\u0665", "right9\u0669"],
 )  # fmt: skip
 def test_an_unknown_operating_point_is_refused_with_those_that_exist(promises, wrong):
     with pytest.raises(UnknownOperatingPoint, match="published: accept90, accept95, accept99"):
@@ -198,7 +198,7 @@ def test_the_threshold_of_a_prediction_set_by_hand(manifest, promises):
     assert promises.set_threshold(".999") == ordered[0]
     with pytest.raises(UnknownOperatingPoint, match="at least 9999 calibration images; this bundle has 999"):
         promises.set_threshold("0.9999")
-    for wrong in ("0", "1", "95", "0.0", "1/2", "-0.5", "nan", ""):
+    for wrong in ("0", "1", "95", "0.0", "1/2", "-0.5", "nan", "", "0.95\n", "0.9\u0665"):
         with pytest.raises(InvalidParameter, match=r"such as 0\.95"):
             promises.set_threshold(wrong)
 

@@ -19,7 +19,7 @@ def test_the_risk_of_a_name():
     assert [float(right.risk_of(name)) for name in ("right95", "right99", "right995", "right99.5", "right999")] == [
         0.05, 0.01, 0.005, 0.005, 0.001,
     ]  # fmt: skip
-    for wrong in ("right", "right9", "right00", "right99999", "rightful", "right-5"):
+    for wrong in ("right", "right9", "right00", "right99999", "right100", "rightful", "right-5"):
         with pytest.raises(UnknownOperatingPoint, match="expected right<percent>"):
             right.risk_of(wrong)
 

@@ -91,7 +91,24 @@ def test_without_labels_there_are_operating_points_by_class_too_but_nothing_abou
     assert (after.promises, after.calibration_rows.is_right) == ((), ())
     assert Promises(after).gate("accept95:by-class").by_class is not None
     assert after.figures.accuracy == before.figures.accuracy
-    assert "right99 needs labelled calibration images" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "  right99 needs labelled calibration images" in output
+    assert "  accept95+right99 needs labelled calibration images" in output
+
+
+def test_every_gate_is_told_under_its_own_name_and_that_it_is_for_familiar_images(models, folder, capsys):
+    few = models / "sixty"
+    few.mkdir()
+    for file in sorted(folder.glob("[bgr]*/0*.png"))[:60]:
+        shutil.copy(file, few)
+    main(["calibrate", str(models / "fitted" / "3"), "--images", str(few)])
+    output = capsys.readouterr().out
+    assert "  accept99:by-class: accept99 needs at least 99 calibration images" in output
+    assert output.rstrip().endswith("All of this holds for familiar (in-distribution) images only.")
+    main(["calibrate", str(models / "fitted" / "3"), "--images", str(folder), "--labels"])
+    output = capsys.readouterr().out
+    assert "  accept95:by-class: rejects at most 5 % of familiar images of each answered class\n" in output
+    assert "  accept95+right995: right995 cannot be proven" in output
 
 
 def test_what_outside_sets_lose_is_said_by_the_quantiles_that_were_kept(models, folder):
@@ -114,6 +131,17 @@ def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
     assert not (models / "fitted" / "4").exists()
     assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(few), "--labels"]) != 0
     assert "sub-folders named after the labels" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_left_out_by_name(models, folder, capsys):
+    partly = models / "partly"
+    partly.mkdir()
+    for file in sorted(folder.glob("red/0*.png"))[:40]:
+        shutil.copy(file, partly)
+    (partly / "gone.png").symlink_to(models / "nowhere.png")
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(partly)]) == 0
+    assert "left out: 1 × gone.png: No such file or directory" in capsys.readouterr().out
+    assert load_bundle(models / "fitted" / "4").manifest.calibration.num_images == 40
 
 
 def test_ece_brier_and_average_precision_agree_with_independent_arithmetic():

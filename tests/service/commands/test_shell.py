@@ -48,7 +48,7 @@ def test_predict_prints_a_table(here, capsys):
     header, red, strange = lines(capsys)
     assert header.split() == ["file", "label", "probability", "score", "p-value", "verdict"]
     assert red.split()[:2] == ["red.png", "red"] and red.endswith("accept")
-    assert strange.startswith("strange.png") and strange.endswith("reject")
+    assert strange.startswith("strange.png") and strange.endswith("reject: stranger")
 
 
 def test_predict_gives_each_file_its_own_error(here, capsys):
@@ -122,7 +122,7 @@ def test_gate_shows_and_changes(admin, capsys):
     assert main(["gate"]) == 0
     assert "accept95" in lines(capsys)[0]
     assert main(["gate", "tiny", "--threshold", "-4.5"]) == 0
-    assert "from -4.5000" in lines(capsys)[0]
+    assert "accepts mmles scores from -4.5000" in lines(capsys)[0]
     assert main(["gate", "--set", "accept95"]) == 0
     assert "at most 5 %" in lines(capsys)[0]
     assert main(["gate", "--set", "accept99", "--key", "not-the-key"]) == 1

@@ -6,7 +6,14 @@ import multiprocessing
 import pytest
 
 from portcullis.bundle.sources.source import DirectorySource
-from portcullis.errors import Conflict, DatabaseAway, DatabaseDamaged, SettingsError, StateNotWritten
+from portcullis.errors import (
+    Conflict,
+    DatabaseAway,
+    DatabaseDamaged,
+    SettingsError,
+    StateNotWritten,
+    UnknownOperatingPoint,
+)
 from portcullis.lifecycle.first_state import begin, plan
 from portcullis.processes.stores import stores_of
 from portcullis.settings import Settings
@@ -291,3 +298,14 @@ def test_a_start_without_the_fleets_database_serves_what_was_known_last(models, 
     kept.write(with_gate("accept80")(kept.read()))
     assert begin(kept, away, settings(models, tmp_path), DirectorySource(models)).models["tiny"].gate == "accept80"
     assert "starting without the fleet's database" in caplog.text
+
+
+def test_a_gate_that_one_of_several_models_cannot_promise_is_refused_naming_that_model(local, tmp_path):
+    models = tmp_path / "both"
+    tiny.write_fitted(models, "fitted", version=3)
+    tiny.write(models, "plain", version=1)
+    options = settings(models, tmp_path, gate="accept95:by-class")
+    with pytest.raises(UnknownOperatingPoint, match=r"gate of plain/1: accept95:by-class needs .* name in serve the"):
+        begin(StateStore(local), None, options, DirectorySource(models))
+    options = settings(models, tmp_path, gate="accept95:by-class", serve=("fitted",))
+    assert begin(StateStore(local), None, options, DirectorySource(models)).models["fitted"].gate == "accept95:by-class"
