@@ -75,6 +75,19 @@ def test_models_lists_the_promises_and_review_offers_the_candidates(open_console
     assert tile.get_by_role("group", name="Likely labels").get_by_role("button").count() >= 1
 
 
+def test_at_most_is_said_of_a_promise_only_and_what_was_counted_is_about_so_much(open_console, service):
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    route = f"{service.url}/v1/models/tiny/gate"
+    httpx.post(f"{service.url}/v1/predict", content=GREY).raise_for_status()  # without traffic Live has no charts
+    asked_for = {"accept95": "at most", "right99": "about", "-1.5": "about"}
+    for gate, words in asked_for.items():
+        httpx.put(route, json={"operating_point": gate}, headers=headers).raise_for_status()
+        assert f": {words} " in open_console("gate", url=service.url).page.locator(".gate .intro").inner_text()
+        live = open_console("live", url=service.url).page
+        live.get_by_text(f"share of the window; dashed: {words}").wait_for()
+    httpx.put(route, json={"operating_point": "accept95"}, headers=headers).raise_for_status()
+
+
 def test_a_person_calibrates_on_a_folder_and_lets_the_next_version_answer(open_console, service, tmp_path):
     images, labels = tiny.familiar(30, seed=5)
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):

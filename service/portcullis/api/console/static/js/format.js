@@ -53,3 +53,9 @@ export function inWords(pValue, numImages) {
   if (pValue < 0.5) return `Stranger than ${percent(1 - pValue)} of the images it knows`;
   return `More familiar than ${percent(pValue)} of the images it knows`;
 }
+
+/** The share of familiar images that a gate rejects: "at most" where an operating point promises it, else as counted. */
+export function rejectedShare(gate) {
+  const isPromised = gate.operating_point && !gate.right;
+  return `${isPromised ? "at most" : "about"} ${percent(gate.expected_rejected_share)}`;
+}

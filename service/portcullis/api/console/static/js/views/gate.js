@@ -6,7 +6,7 @@ import { bins, scoreAt, shareBelow, sharesInBins, smoothed } from "../distributi
 import { announce, fill, h } from "../dom.js";
 import { failurePanel } from "../failures.js";
 import { followersText } from "../followers.js";
-import { count, percent, points, score as scoreText } from "../format.js";
+import { count, percent, points, rejectedShare, score as scoreText } from "../format.js";
 import { ThresholdHandle } from "../threshold.js";
 
 export function gateView(session) {
@@ -70,7 +70,7 @@ class GateView {
 
   #intro() {
     const { model, version } = this.session;
-    const { operating_point: point, threshold, class_thresholds: byClass, right, expected_rejected_share: share } = this.inForce;
+    const { operating_point: point, threshold, class_thresholds: byClass, right } = this.inForce;
     const rule = byClass ? "the threshold of the answered class" : threshold === null ? "nothing" : this.#text(threshold);
     return h(
       "header",
@@ -83,7 +83,7 @@ class GateView {
         h("strong", {}, rule),
         right ? ` and probabilities below ${percent(right.min_probability)}` : "",
         point ? ` (${point})` : "",
-        right ? `: about ${percent(share)} of familiar images. ${rightText(right)}` : `: at most ${percent(share)} of familiar images.`,
+        `: ${rejectedShare(this.inForce)} of familiar images.${right ? ` ${rightText(right)}` : ""}`,
       ),
     );
   }
@@ -233,8 +233,7 @@ class GateView {
 
   #showChange(before, after) {
     const name = (gate) => (gate.threshold === null ? gate.operating_point : `${this.#text(gate.threshold)}${gate.operating_point ? ` (${gate.operating_point})` : ""}`);
-    const most = before.right || after.right ? "about" : "at most";
-    const text = `Threshold ${name(before)} → ${name(after)}. Familiar images rejected: ${most} ${percent(before.expected_rejected_share)} → ${percent(after.expected_rejected_share)}. ${followersText(after)}`;
+    const text = `Threshold ${name(before)} → ${name(after)}. Familiar images rejected: ${rejectedShare(before)} → ${rejectedShare(after)}. ${followersText(after)}`;
     const done = after.behind?.length ? "Accepted." : "Applied.";
     fill(this.outcome, h("div", { class: "notice done" }, h("p", {}, h("strong", {}, `${done} `), text)));
     announce(`${done} ${text}`);

@@ -5,7 +5,7 @@ import { binData, distributionChart, timeChart } from "../charts.js";
 import { bins, sharesFromSteps, windowSteps } from "../distribution.js";
 import { fill, h, icon } from "../dom.js";
 import { failurePanel } from "../failures.js";
-import { count, duration, number, percent } from "../format.js";
+import { count, duration, number, percent, rejectedShare } from "../format.js";
 import { Readings } from "../readings.js";
 import { fleetAlarm, fleetSheet } from "./live_fleet.js";
 
@@ -135,7 +135,7 @@ class LiveView {
         { class: "live-grid" },
         sheet("Verdicts", legend(["accept", "accept line"], ["reject", "reject line dashed"]), "images a second", frames.verdicts),
         sheet("Scores", legend(["familiar (in-distribution)", "reference"], ["window", "ink line"]), "share of images, the window by its quantiles; the shaded part is rejected", frames.scores),
-        sheet("Rejected", null, `share of the window; dashed: at most ${percent(this.session.version.gate.expected_rejected_share)} of familiar images`, frames.rejected),
+        sheet("Rejected", null, `share of the window; dashed: ${rejectedShare(this.session.version.gate)} of familiar images`, frames.rejected),
         sheet("Evidence of drift", lines, "log10; dashed: the alarm", frames.evidence),
         sheet("PSI", null, "p-values against even: above 0.2 a marked change, no alarm", frames.psi),
         sheet("Class mix", null, "bars: the window; ticks: the reference", this.mix),
