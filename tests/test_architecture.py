@@ -39,7 +39,7 @@ TRAINING_ARROWS = {
     "mixing": set(),
     "fitting": {"backbones", "config", "data", "methods", "mixing", "runs"},
     "graph": {"data", "fitting", "methods"},
-    "measuring": {"data", "fitting", "graph", "methods", "runs", "torchvision_ops"},
+    "measuring": {"config", "data", "fitting", "graph", "methods", "runs", "torchvision_ops"},
     "exporting": {"config", "data", "fitting", "graph", "measuring", "methods", "runs"},
     "comparing": {"config", "data", "exporting", "fitting", "measuring", "methods", "mixing", "recipes", "runs"},
     "commands": {"comparing", "config", "data", "exporting", "fitting", "measuring", "recipes", "runs"},
