@@ -1,10 +1,10 @@
-"""`python -m bench.measured_tables`: what was measured, of faults, fleets, photographs and methods, into the pages."""
+"""`python -m bench.measured_tables`: the tables of what was measured into the marked places of the pages."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from bench import faults, fleet, photographs
+from bench import faults, fleet, photographs, temperatures
 from bench.marked import with_table
 from bench.method_rows import with_rows
 
@@ -28,7 +28,7 @@ METHODS, PAPER = ROOT / "docs" / "methods.md", ROOT / "docs" / "results" / "pape
 
 def documents() -> dict[Path, str]:
     """The pages as they should be."""
-    names = ("faults", "fleet", "many", "ray_front", "offline", "photographs")
+    names = ("faults", "fleet", "many", "ray_front", "offline", "photographs", "temperatures")
     read = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in names}
     tables = {
         RELIABILITY: {"faults": faults.table(read["faults"]), "fleet": fleet.table(read["fleet"])},
@@ -38,9 +38,10 @@ def documents() -> dict[Path, str]:
             "offline": offline_table(read["offline"][SMALL]),
         },
         BENCHMARKS: {"photographs": photographs.table(read["photographs"])},
+        METHODS: {"temperatures": temperatures.table(read["temperatures"])},
     }
     pages = {page: _with_all(page.read_text(), marked) for page, marked in tables.items()}
-    return {**pages, METHODS: with_rows(METHODS.read_text(), PAPER)}
+    return {**pages, METHODS: with_rows(pages[METHODS], PAPER)}
 
 
 def _with_all(text: str, tables: dict[str, str]) -> str:

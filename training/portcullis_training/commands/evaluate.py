@@ -29,7 +29,7 @@ def add_command(commands: Any) -> None:
     text = "measure a run, or a bundle as it is served, on test and out-of-distribution (OOD) images"
     command = add(commands, "evaluate", _evaluate, text, EXAMPLES)
     command.add_argument(
-        "directory", type=Path, metavar="RUN|BUNDLE", help="such as runs/digits, or models/digits/1 to measure a bundle"
+        "directory", type=Path, metavar="RUN|BUNDLE", help="such as runs/digits, or models/pets/2 to measure a bundle"
     )
     command.add_argument("--data", metavar="SPEC", help="of a bundle: where the images are that it was made of")
     command.add_argument("--figures", type=Path, metavar="FILE", help="of a bundle: where its figures (JSON) go")
