@@ -12,7 +12,7 @@ from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.preprocess import Pixels, decode
 from portcullis.bundle.recalibration import Answers
-from portcullis.errors import BundleError, ServiceError
+from portcullis.errors import InvalidParameter, ServiceError
 
 BATCH_IMAGES = 32
 
@@ -60,7 +60,7 @@ def read_pictures(
             outputs.append(run(np.stack(images)))
     if not outputs:
         example = f"; left out: {next(iter(left_out))}" if left_out else ""
-        raise BundleError(f"found no familiar image in {source}{example}")
+        raise InvalidParameter(f"found no familiar image in {source}{example}")
     known = _class_indices(labels, manifest)
     return Familiar(Answers(_together(outputs), known, digest.hexdigest(), source), left_out)
 

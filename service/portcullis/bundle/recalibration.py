@@ -24,7 +24,7 @@ from portcullis.bundle.manifest import (
 )
 from portcullis.bundle.outputs import Outputs
 from portcullis.bundle.promises import Promises
-from portcullis.errors import BundleError
+from portcullis.errors import BundleError, InvalidParameter
 
 DEFAULT_GRID = (0.9999, 0.9998, 0.9995, 0.999, 0.998, *(round(0.995 - 0.005 * step, 3) for step in range(140)))
 """Candidates for the least probability where a bundle has none of its own: fixed before any image is looked at."""
@@ -53,8 +53,9 @@ def recalibrate(manifest: Manifest, answers: Answers, version: int) -> Manifest:
     """The manifest of the next version; refused where the images cannot even promise the default operating point."""
     num_images, needed = answers.num_images, least_images()
     if num_images < needed:
-        raise BundleError(
+        raise InvalidParameter(
             f"{num_images} familiar images cannot promise {gate.DEFAULT_OPERATING_POINT}, which takes {needed}; "
+            f"they could promise to reject at most {1 / (num_images + 1):.1%} of familiar images, and no less. "
             f"accept99 takes 99, and by class as many of each answered class"
         )
     outputs = answers.outputs

@@ -127,6 +127,7 @@ def test_images_that_come_along_set_the_thresholds(service, client):
 def test_what_cannot_be_done_is_refused_and_changes_nothing(service, client, query, files, status, reason):
     refused = client.post(f"/v1/models/quiet/calibrate{query}", files=files)
     assert (refused.status_code, reason in refused.json()["error"]["message"]) == (status, True), refused.text
+    assert refused.json()["error"]["code"] in ("invalid_parameter", "unknown_version"), "no bundle is at fault"
     assert [path.name for path in (service.models / "quiet").iterdir()] == ["1"]
     assert not client.get("/v1/models/quiet").json()["is_pinned"]
     assert all(line["model"] != "quiet" for line in audited(service, "calibrate"))

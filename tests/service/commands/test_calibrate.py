@@ -121,13 +121,28 @@ def test_what_outside_sets_lose_is_said_by_the_quantiles_that_were_kept(models, 
     assert outside.caught["accept95"] == (grey < manifest.operating_points[1].threshold).mean()
 
 
+def test_of_more_images_than_a_bundle_keeps_some_are_drawn_so_that_no_promise_is_lost(
+    models, folder, capsys, monkeypatch
+):
+    monkeypatch.setattr("portcullis.bundle.manifest.MAX_CALIBRATION_ROWS", 500)
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(folder), "--labels"]) == 0
+    after = load_bundle(models / "fitted" / "4").manifest
+    assert len(after.calibration_rows.class_indices) == after.calibration.num_images > 480, (
+        "of 603 files, some left out"
+    )
+    assert set(after.calibration_rows.class_indices) == set(range(len(tiny.LABELS))), "drawn, not the first in order"
+    assert "of 603 images 500, drawn by chance, are taken" in capsys.readouterr().out
+
+
 def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
     few = models / "few"
     few.mkdir()
     for file in sorted(folder.glob("red/0*.png"))[:18]:
         shutil.copy(file, few)
     assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(few)]) != 0
-    assert "18 familiar images cannot promise accept95, which takes 19" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "18 familiar images cannot promise accept95, which takes 19" in refused
+    assert "could promise to reject at most 5.3% of familiar images" in refused, "one of 19, by chance the strangest"
     assert not (models / "fitted" / "4").exists()
     assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(few), "--labels"]) != 0
     assert "sub-folders named after the labels" in capsys.readouterr().err
