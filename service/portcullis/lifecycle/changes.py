@@ -5,9 +5,7 @@ nothing and says why. A change that was written is made; each call gives the wor
 """
 
 import asyncio
-import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +13,15 @@ from portcullis.bundle.promises import check_fit
 from portcullis.bundle.sources.source import Source
 from portcullis.errors import (
     Conflict,
-    DatabaseAway,
     InvalidParameter,
     ServiceError,
     StateNotWritten,
     UnknownModel,
     UnknownVersion,
 )
+from portcullis.lifecycle.following import until_followed
 from portcullis.lifecycle.registry import Registry
-from portcullis.store.followers import Behind, Followers, Look, Place
+from portcullis.store.followers import Behind, Followers
 from portcullis.store.state import (
     DesiredState,
     Edit,
@@ -34,9 +32,6 @@ from portcullis.store.state import (
 from portcullis.telemetry.instruments import Metrics
 
 logger = logging.getLogger(__name__)
-
-FOLLOW_SECONDS = 5.0
-POLL_SECONDS = 0.02
 
 ModelEdit = Callable[[ServedModel], ServedModel]
 
@@ -133,7 +128,8 @@ class Changes:
             return state.with_model(name, _served(state, name).model_copy(update={"gate": chosen}))
 
         after = await self._change(who, "gate", name, edit, base, **details)
-        return await self._wait(name, after.revision, only_gate=True)  # for no engine that is being opened
+        only_gate = True  # for no engine that is being opened
+        return await until_followed(self._followers, after.revision, name, only_gate)
 
     async def audit(self, limit: int) -> list[dict[str, Any]]:
         """The latest lines of the audit log, the oldest first."""
@@ -197,7 +193,7 @@ class Changes:
             logger.error("%s of %s/%d by %s failed: %s", action, name, version, who, error)
             raise
         self._metrics.model_swaps.labels(name, "ok").inc()
-        return await self._wait(name, after.revision)
+        return await until_followed(self._followers, after.revision, name)
 
     async def _edit_model(self, who: str, action: str, name: str, edit: ModelEdit, **details: object) -> Behind:
         self._registry.find(name)
@@ -207,7 +203,7 @@ class Changes:
 
     async def _write(self, who: str, action: str, name: str, edit: Edit, **details: object) -> Behind:
         after = await self._change(who, action, name, edit, await self.base(), **details)
-        return await self._wait(name, after.revision)
+        return await until_followed(self._followers, after.revision, name)
 
     async def base(self) -> DesiredState:
         """What a change begins from. Raises where nothing can be changed, before anything is opened for it."""
@@ -226,15 +222,6 @@ class Changes:
         self._registry.follow(after)
         return after
 
-    async def _wait(self, name: str, revision: int, only_gate: bool = False) -> Behind:
-        """Wait a while for every worker of every living instance to have followed; those that have not."""
-        with contextlib.ExitStack() as stack:  # closed on this thread: that takes no time
-            try:
-                look = await asyncio.to_thread(stack.enter_context, self._followers.look())
-                return await _until_followed(look, revision, name, only_gate)
-            except DatabaseAway:
-                return {Place("", None): "the database has gone since the change was made"}
-
     def _fresh(self, version: int, newest: int) -> ServedModel:
         return ServedModel(default=version, is_pinned=version != newest, gate=self._configured_gate)
 
@@ -248,16 +235,6 @@ class Changes:
             found = ", ".join(map(str, versions))
             raise UnknownVersion(f"model {name} has no version {wanted} in the models directory; there are: {found}")
         return versions
-
-
-async def _until_followed(look: Look, revision: int, name: str, only_gate: bool) -> Behind:
-    end = time.monotonic() + FOLLOW_SECONDS
-    while behind := await asyncio.to_thread(look.behind, revision, name, only_gate):
-        if time.monotonic() > end:
-            logger.warning("revision %d of %s is not followed by %s", revision, name, behind)
-            break
-        await asyncio.sleep(POLL_SECONDS)
-    return behind
 
 
 def _served(state: DesiredState, name: str) -> ServedModel:

@@ -16,8 +16,7 @@ from portcullis.bundle.providers import EngineOptions
 from portcullis.bundle.sources.source import DirectorySource
 from portcullis.drift.rings import RingWriter
 from portcullis.errors import BundleError, Conflict, DatabaseAway
-from portcullis.lifecycle import changes as changing
-from portcullis.lifecycle import opening
+from portcullis.lifecycle import following, opening
 from portcullis.lifecycle.changes import Changes
 from portcullis.lifecycle.first_state import plan
 from portcullis.lifecycle.registry import Registry
@@ -169,7 +168,7 @@ async def test_one_engine_does_not_wait_for_another(office, disk):
 
 
 async def test_who_has_not_followed_is_named_with_the_reason(office, monkeypatch):
-    monkeypatch.setattr(changing, "FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.0)
     office.followers.confirm(1, Followed(revision=0))
     assert (await office.changes.change_gate("admin", "tiny", "accept80"))[
         HERE, 1
