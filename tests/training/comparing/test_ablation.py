@@ -92,7 +92,7 @@ def test_the_page_says_who_leads_whoever_it_is(ablation: Ablation) -> None:
     for order in ((0, 1), (1, 0)):
         twins = [run.model_dump(), worse]
         text = "\n".join(tables(Ablation(commit="", runs=[twins[number] for number in order])))
-        assert "DisMax leads Other by 2.5 points; Other is ahead on shuffled (by 5.0)." in text
+        assert "DisMax† leads Other by 2.5 points; Other is ahead on shuffled (by 5.0)." in text
 
 
 def test_runs_against_other_sets_are_refused_until_all_have_the_same(evaluated_run: Run, tmp_path: Path) -> None:
