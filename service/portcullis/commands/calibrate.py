@@ -1,7 +1,6 @@
 """`portcullis calibrate`: the next version of a bundle, its gate calibrated on images of one's own. Needs no torch."""
 
 import argparse
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -62,8 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         from portcullis.bundle.providers import EngineOptions
 
     bundle = load_bundle(arguments.bundle)
-    with _pictures(arguments, bundle.manifest) as (found, source):
-        pictures = _no_more_than_are_kept(found)
+    with _pictures(arguments, bundle.manifest) as (pictures, source):
         engine = start(bundle, EngineOptions(threads=devices.num_cores()))
         with tqdm(total=len(pictures), unit="image", disable=None) as bar:
             familiar = read_pictures(bundle.manifest, _showing(engine.run, bar), pictures, source)
@@ -85,16 +83,6 @@ def _showing(run: "Run", bar: Any) -> "Run":
         return outputs
 
     return run_and_show
-
-
-def _no_more_than_are_kept(found: list["Picture"]) -> list["Picture"]:
-    """A bundle keeps a row of each calibration image up to so many: beyond, by class and right99 would be lost."""
-    from portcullis.bundle.manifest import MAX_CALIBRATION_ROWS
-
-    if len(found) <= MAX_CALIBRATION_ROWS:
-        return found
-    print(f"of {len(found)} images {MAX_CALIBRATION_ROWS}, drawn by chance, are taken: more would promise hardly more")
-    return random.Random(0).sample(found, MAX_CALIBRATION_ROWS)
 
 
 @contextmanager

@@ -124,14 +124,14 @@ def test_what_outside_sets_lose_is_said_by_the_quantiles_that_were_kept(models, 
 def test_of_more_images_than_a_bundle_keeps_some_are_drawn_so_that_no_promise_is_lost(
     models, folder, capsys, monkeypatch
 ):
-    monkeypatch.setattr("portcullis.bundle.manifest.MAX_CALIBRATION_ROWS", 500)
+    monkeypatch.setattr("portcullis.bundle.familiar.MAX_CALIBRATION_ROWS", 500)
     assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(folder), "--labels"]) == 0
     after = load_bundle(models / "fitted" / "4").manifest
     assert len(after.calibration_rows.class_indices) == after.calibration.num_images > 480, (
         "of 603 files, some left out"
     )
     assert set(after.calibration_rows.class_indices) == set(range(len(tiny.LABELS))), "drawn, not the first in order"
-    assert "of 603 images 500, drawn by chance, are taken" in capsys.readouterr().out
+    assert "left out: 103 × not drawn: a bundle keeps no more" in capsys.readouterr().out
 
 
 def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
