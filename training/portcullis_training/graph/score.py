@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from portcullis.bundle.manifest import FITTED, ScoreInfo
 from portcullis_training.fitting.classifier import Reading
@@ -16,6 +17,7 @@ class Score(nn.Module):
     """What `info` says, computed: Σ_k weight_k · (part_k − mean_k) / deviation_k, and the parts."""
 
     slopes: Tensor
+    offset: Tensor
 
     def __init__(self, info: ScoreInfo, own: OwnScore, constants: Mapping[str, Constants]) -> None:
         super().__init__()
@@ -24,15 +26,16 @@ class Score(nn.Module):
         self.constants = dict(constants)
         self.parts = nn.ModuleList(make_part(name, constants[name]) for name in info.parts[1:])
         terms = list(zip(info.weights, info.means, info.deviations, strict=True))
-        self.register_buffer("slopes", torch.tensor([[weight / deviation] for weight, _, deviation in terms]))
-        self.offset = sum(weight * mean / deviation for weight, mean, deviation in terms)
+        self.register_buffer("slopes", torch.tensor([[weight / deviation for weight, _, deviation in terms]]))  # (1, K)
+        offset = sum(weight * mean / deviation for weight, mean, deviation in terms)
+        self.register_buffer("offset", torch.tensor([-offset]))  # (1,)
 
     def forward(self, reading: Reading) -> tuple[Tensor, Tensor]:
         """The score (B,) and its parts (B, K)."""
-        parts = torch.stack([part(reading) for part in (self.own, *self.parts)], dim=1)
+        parts = torch.cat([part(reading) for part in (self.own, *self.parts)], dim=1)
         if self.info.name != FITTED:  # as it is, so that a threshold on it means what it says
             return parts[:, self.info.parts.index(self.info.name)], parts
-        return (parts @ self.slopes).squeeze(1) - self.offset, parts
+        return functional.linear(parts, self.slopes, self.offset).squeeze(1), parts
 
     def lean(self) -> Score:
         """The same score without the parts that have no weight; the method's own stays in every answer."""
