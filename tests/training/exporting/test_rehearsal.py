@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from portcullis_training.config import RunConfig
 from portcullis_training.errors import ConfigError
@@ -42,6 +43,9 @@ def test_an_ensemble_is_tried_by_a_member_and_rehearsed_whole():
     ensemble = single.model_copy(update={"members": 3})
     one, three = trial(single, 1), trial(ensemble, 1)
     assert rehearse(three, ensemble) > 0
+    weights = one.classifier.state_dict()
+    for member in three.classifier.backbone.members:
+        assert all(torch.equal(value, weights[f"backbone.{name}"]) for name, value in member.state_dict().items())
     assert three.num_parameters == 3 * one.num_parameters
     assert three.num_run_steps == 3 * one.num_run_steps
     assert [stage.steps[0].loss for stage in three.stages] == [stage.steps[0].loss for stage in one.stages]

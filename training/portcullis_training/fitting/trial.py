@@ -101,17 +101,17 @@ def trial(config: RunConfig, num_steps: int) -> Trial:
         splits = data.load(config.data, config)
         fitting = Fitting(Run(Path(), member), process, splits)
         image_seconds = _seconds_an_image(fitting) if config.frozen else 0.0
-        tried = Trial(
+        stages = tuple(_stages(fitting, num_steps, config.members))
+        fitting.validation_accuracy(_first(splits.validation, MAX_VALIDATION_BATCH))
+        return Trial(
             classifier=_whole(fitting.classifier, config.members),
             splits=splits,
             device=process.device,
             batch_size=fitting.batch_size,
             encoding_seconds=image_seconds * sum(map(len, (splits.train, *splits.held_out))),
             later_seconds=image_seconds * num_read_later(splits, config),
-            stages=tuple(_stages(fitting, num_steps, config.members)),
+            stages=stages,
         )
-        fitting.validation_accuracy(_first(splits.validation, MAX_VALIDATION_BATCH))
-        return tried
 
 
 def _whole(member: Classifier, num_members: int) -> Classifier:
