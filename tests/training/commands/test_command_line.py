@@ -114,6 +114,14 @@ def test_recipes_are_listed(capsys):
     assert len([name for name in RECIPES if name.startswith("cifar100-")]) == 3
 
 
+def test_outside_sets_that_are_refused_do_not_stay_in_the_run(in_tmp, capsys):
+    run = create_run(in_tmp, RECIPES["digits"])
+    for command in (["evaluate"], ["ablate", "--output", "results"]):
+        assert main([*command, str(run.directory), "--outside", "constant cifra10"]) == 1
+        assert "unknown data spec 'cifra10'" in capsys.readouterr().err
+    assert open_run(run.directory).config == run.config
+
+
 def test_a_trained_run_is_not_trained_over_by_accident(in_tmp, capsys):
     assert main(["fit", *TINY]) == 0
     before = (in_tmp / "runs/digits/checkpoint.pt").read_bytes()

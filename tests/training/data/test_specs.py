@@ -82,6 +82,12 @@ def test_outside_sets_that_cannot_be_measured_are_refused_before_anything_is_tra
         outside_specs((one, two))
     with pytest.raises(DataError, match="nowhere is not there"):
         outside_specs(("constant", f"npz:{tmp_path / 'nowhere'}"))
+    for wrong, message in (("cifra10", "did you mean 'cifar10'"), ("grey:cifra10", "did you mean 'cifar10'"),
+                           ("noise:unifrom", "one of noise:uniform, noise:smooth")):  # fmt: skip
+        with pytest.raises(DataError, match=message):
+            outside_specs(("constant", wrong))
+    assert list(outside_specs(("digits", "grey:svhn", "noise:smooth"))) == ["digits", "grey:svhn", "noise:smooth"]
     arguments = ["--recipe", "digits", "--runs", str(tmp_path / "runs"), "--models", str(tmp_path / "models")]
-    assert main(["run", *arguments, "--outside", f"{one} {two}"]) == 1
+    for wrong in (f"{one} {two}", "cifra10"):
+        assert main(["run", *arguments, "--outside", wrong]) == 1
     assert not (tmp_path / "runs").exists()

@@ -99,6 +99,12 @@ def count(text: str) -> int:
 
 
 def open_against(directory: Path, outside: str | None) -> Run:
-    """A run, measured against its own outside sets or those that are given."""
+    """A run, measured against its own outside sets or those that are given, which it keeps unless they are refused."""
     run = open_run(directory)
-    return run if outside is None else measured_against(run, tuple(outside.split()))
+    if outside is None:
+        return run
+    from portcullis_training.data import outside_specs
+
+    specs = outside.split()
+    outside_specs(specs)
+    return measured_against(run, tuple(specs))

@@ -14,7 +14,7 @@ from portcullis_training.config import RunConfig
 from portcullis_training.data.folder import read_strangers
 from portcullis_training.data.image_set import ArrayImages, ImageSet, as_array
 from portcullis_training.data.laid_out import folder_of
-from portcullis_training.data.specs import read_arrays, to_spec
+from portcullis_training.data.specs import read_arrays, reader_of, to_spec
 from portcullis_training.data.splits import Splits
 from portcullis_training.data.strangers import shuffle_patches
 from portcullis_training.errors import DataError
@@ -28,7 +28,7 @@ SMOOTH_CELLS = 4  # a coarse grid of this many cells a side, enlarged: blobs wit
 
 
 def outside_specs(specs: Sequence[str]) -> dict[str, str]:
-    """Data specs by their short names; refused where two have the same, or what they name is not there."""
+    """Data specs by their short names; refused where two have the same, or what they name is unknown or not there."""
     named: dict[str, str] = {}
     for spec in specs:
         name, (kind, _, location) = short_name(spec), spec.removeprefix("grey:").partition(":")
@@ -36,9 +36,22 @@ def outside_specs(specs: Sequence[str]) -> dict[str, str]:
             raise DataError(f"two outside sets are called {name!r}; rename one of the files or folders")
         if kind in FILE_KINDS and (missing := [path for path in location.split(",") if not Path(path).exists()]):
             raise DataError(f"outside set {spec}: {missing[0] or 'a path'} is not there")
-        folder_of(spec, is_outside=True)
+        _refuse_unknown(spec)
         named[name] = spec
     return named
+
+
+def _refuse_unknown(spec: str) -> None:
+    if spec.startswith("noise:") and spec not in MAKERS:
+        raise DataError(f"unknown outside set {spec!r}; expected one of {', '.join(MAKERS)}, or a data spec")
+    if spec not in MAKERS and not _folder(spec):
+        reader_of(spec)
+
+
+def _folder(spec: str) -> str | None:
+    """That of a spec whose images are files."""
+    kind, _, location = spec.partition(":")
+    return location if kind == "folder" else folder_of(spec, is_outside=True)
 
 
 def short_name(spec: str) -> str:
@@ -56,11 +69,8 @@ def load_outside(spec: str, config: RunConfig, splits: Splits) -> ImageSet:
     if spec in MAKERS:
         images = MAKERS[spec](np.random.default_rng(config.seed), splits)
         return ArrayImages(images, np.zeros(len(images), dtype=np.int64))
-    kind, _, location = spec.partition(":")
-    if kind == "noise":
-        raise DataError(f"unknown outside set {spec!r}; expected one of {', '.join(MAKERS)}, or a data spec")
-    folder = location if kind == "folder" else folder_of(spec, is_outside=True)
-    if folder:
+    _refuse_unknown(spec)
+    if folder := _folder(spec):
         return read_strangers(folder, splits.image_spec, config)
     source = read_arrays(spec)
     return to_spec(source.train if source.test is None else source.test, splits.image_spec)

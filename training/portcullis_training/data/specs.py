@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from PIL import Image
@@ -40,17 +42,23 @@ def read_source(spec: str, config: RunConfig) -> Source:
 
 def read_arrays(spec: str) -> ArraySource:
     """The images of a spec that come as arrays, in their own geometry."""
+    return reader_of(spec)()
+
+
+def reader_of(spec: str) -> Callable[[], ArraySource]:
+    """What reads a spec of arrays; one that names nothing is refused before anything is read."""
     kind, _, location = spec.partition(":")
     if kind == "npz" and location:
-        return read_npz(location)
+        return partial(read_npz, location)
     if kind == "idx" and location:
-        return read_idx(location)
+        return partial(read_idx, location)
     if kind == "grey" and location:
-        return _in_grey(read_arrays(location))
+        coloured = reader_of(location)
+        return lambda: _in_grey(coloured())
     if spec == "digits":
-        return read_digits()
+        return read_digits
     if spec in NAMED:
-        return read_named(spec)
+        return partial(read_named, spec)
     raise DataError(_unknown(spec))
 
 
