@@ -13,7 +13,7 @@ DRIVER = "libcuda.so.1"
 
 def num_cores(quota_file: Path = CPU_QUOTA) -> int:
     """Cores that this process may use, a container's quota included."""
-    allowed = len(os.sched_getaffinity(0))
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # Linux's alone
     try:
         quota, period = quota_file.read_text().split()
         return max(1, min(allowed, math.floor(int(quota) / int(period))))
