@@ -57,6 +57,13 @@ def test_a_recipe_that_is_not_in_the_digests_is_no_recipe(evaluated_run: Run, tm
         evaluate_bundle(replace(bundle, manifest=bundle.manifest.model_copy(update={"files": files})))
 
 
+@pytest.mark.parametrize("place", ["nowhere/figures.json", "."])
+def test_figures_that_have_no_place_are_refused_before_anything_is_measured(place, tmp_path: Path, capsys) -> None:
+    bundle = tiny.write(tmp_path)
+    assert main(["evaluate", str(bundle.path), "--data", "digits", "--figures", str(tmp_path / place)]) == 1
+    assert "--figures: expected a file in a directory that exists" in capsys.readouterr().err
+
+
 def test_what_belongs_to_bundles_is_refused_for_a_run(evaluated_run: Run, capsys) -> None:
     assert main(["evaluate", str(evaluated_run.directory), "--data", "digits"]) == 1
     assert "--data and --figures are of a bundle" in capsys.readouterr().err

@@ -60,12 +60,20 @@ def _evaluate_bundle(namespace: argparse.Namespace, say: Say) -> None:
     from portcullis_training.measuring.served import evaluate_bundle
 
     outside = None if namespace.outside is None else namespace.outside.split()
+    if namespace.figures is not None:
+        _refuse_no_place(namespace.figures)
     bundle = load_bundle(namespace.directory)
     evaluation = evaluate_bundle(bundle, namespace.data, outside)
     _say_figures(evaluation, bundle.manifest.method.score, say)
     if namespace.figures is not None:
         atomic.write_text(namespace.figures, evaluation.model_dump_json(indent=1) + "\n")
         say(f"written: {namespace.figures}")
+
+
+def _refuse_no_place(file: Path) -> None:
+    """Before minutes of measuring."""
+    if file.is_dir() or not file.parent.is_dir():
+        raise ConfigError(f"--figures: expected a file in a directory that exists, got {file}")
 
 
 def _say_figures(evaluation: Evaluation, own: str, say: Say) -> None:
