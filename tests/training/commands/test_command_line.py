@@ -55,6 +55,10 @@ REFUSED = {
         ["fit", *TINY, "--weight-deca", "1"],
         "'--weight-deca'; did you mean --weight-decay?",
     ),
+    "unknown flag like no other": (
+        ["calibrate", "runs/none", "--zzz"],
+        "'--zzz'. See `portcullis-train calibrate --help`",
+    ),
     "unknown recipe": (["run", "--recipe", "digit"], "did you mean 'digits'?"),
     "no recipe": (["fit"], "--recipe NAME is needed"),
     "bad value": (["fit", *TINY, "--epochs", "many"], "epochs: Input should be a valid integer"),
@@ -75,6 +79,10 @@ REFUSED = {
     "no place for bundles": (["run", *TINY, "--models", "a file/models"], "cannot write bundles to a file/models"),
     "no examples": (["run", *TINY, "--examples", "a file"], "expected a folder with pictures"),
     "example that no bundle can hold": (["run", *TINY, "--examples", "pictures"], "rename 'examples/my cat.png'"),
+    "method that no bundle can hold": (
+        ["run", *TINY, "--method", "godin_preprocessing"],
+        "its score needs the gradient",
+    ),
     "no gpu": (["fit", *TINY, "--device", "cuda"], "torch finds no GPU here"),
 }
 

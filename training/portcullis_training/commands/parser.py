@@ -43,6 +43,6 @@ def parse(parser: Parser, arguments: list[str]) -> argparse.Namespace:
         chosen: Parser = namespace.parser
         known = [flag for action in chosen._actions for flag in action.option_strings]
         nearest = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        hint = f"; did you mean {nearest[0]}?" if nearest else "."
         raise ConfigError(f"unknown argument {unknown[0]!r}{hint} See `{chosen.prog} --help`")
     return namespace

@@ -38,11 +38,13 @@ def _run(namespace: argparse.Namespace, say: Say) -> None:
 
 def _whole_line(namespace: argparse.Namespace, say: Say) -> None:
     from portcullis_training.data import outside_specs
-    from portcullis_training.exporting.export import check_destination
+    from portcullis_training.exporting.export import check_destination, refuse_what_is_no_graph
+    from portcullis_training.fitting.ensemble import method_of
 
     started = time.monotonic()
     check_destination(namespace.models, namespace.examples)
     config = completed(config_of(namespace))
+    refuse_what_is_no_graph(method_of(config))
     outside_specs(config.outside)
     run = create_run(namespace.runs, config, overwrite=namespace.overwrite)
     if run.config.data.startswith("folder:") and torchrun.is_main():
