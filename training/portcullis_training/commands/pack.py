@@ -44,6 +44,6 @@ def _pack(namespace: argparse.Namespace, say: Say) -> None:
     size = namespace.image_size
     geometry = size and ImageSpec(height=size, width=size, interpolation=namespace.interpolation)
     packed = pack(namespace.spec, namespace.part, geometry, namespace.output)
-    count, height, width = packed.shape[:3]
-    say(f"wrote {namespace.output}: {count} images of {width}×{height} pixels, {packed.num_classes} classes")
+    num_images, height, width = packed.shape[:3]
+    say(f"wrote {namespace.output}: {num_images} images of {width}×{height} pixels, {packed.num_classes} classes")
     say(f"sha256 of the pixels: {packed.pixels_sha256}")
