@@ -99,6 +99,23 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_1(in_tmp, capsys, monkeyp
     assert message in error and error.startswith("error: ") and error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--method", "softmax"], "--method has no say in a comparison, whose twins differ in it; give --variants"),
+        (["--seed", "3"], "give --seeds"),
+        (["--overwrite"], "--overwrite has no say"),
+        (["--very-far", "svhn"], "--very-far goes with --table"),
+        (["--cells", "paper.json"], "--cells goes with --table"),
+        (["--table", "paper", "--budgets", "4,8"], "--budgets and --table are two kinds"),
+    ],
+)
+def test_a_comparison_passes_no_flag_over_in_silence(in_tmp, capsys, flags, message):
+    assert main(["compare", *TINY, "--output", "results", *flags]) == 1
+    assert message in capsys.readouterr().err
+    assert list(in_tmp.iterdir()) == []
+
+
 def test_an_unknown_field_in_a_saved_config_is_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match="unknown config field 'wieght_decay'; did you mean 'weight_decay'"):
         make_config({"wieght_decay": 1})

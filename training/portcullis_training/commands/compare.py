@@ -10,6 +10,7 @@ from portcullis_training.commands.flags import add_run_flags
 from portcullis_training.commands.overrides import completed, config_of
 from portcullis_training.commands.parser import Say, add
 from portcullis_training.config import RunConfig
+from portcullis_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from portcullis_training.comparing.paper_table import Tiers
@@ -75,6 +76,7 @@ def _compare(namespace: argparse.Namespace, say: Say) -> None:
     from portcullis_training.comparing import report as comparison_report
     from portcullis_training.fitting.fit import Interrupted
 
+    _refuse_what_has_no_say(namespace)
     config, output = completed(config_of(namespace)), namespace.output
     listed = namespace.variants or ",".join(paper_table.VARIANTS.get(namespace.table, COMPARED))
     variants = [compare.parse_variant(name) for name in listed.split(",")]
@@ -93,6 +95,21 @@ def _compare(namespace: argparse.Namespace, say: Say) -> None:
     written = comparison_report.PAGE_FILE if namespace.budgets is None else budgets.PAGE_FILE
     written = written if namespace.table is None else f"{namespace.table}.md"
     say(f"written: {output / written}")
+
+
+def _refuse_what_has_no_say(namespace: argparse.Namespace) -> None:
+    """A flag that would be passed over in silence, at the cost of hours."""
+    for field, instead in (("method", "variants"), ("mixing", "variants"), ("members", "variants"), ("seed", "seeds")):
+        if getattr(namespace, f"field_{field}") is not None:
+            raise ConfigError(f"--{field} has no say in a comparison, whose twins differ in it; give --{instead}")
+    if namespace.overwrite:
+        raise ConfigError("--overwrite has no say in a comparison, which goes on with its runs; give another --name")
+    if namespace.table is None:
+        for name in ("near", "far", "very_far", "cells"):
+            if getattr(namespace, name):
+                raise ConfigError(f"--{name.replace('_', '-')} goes with --table")
+    elif namespace.budgets is not None:
+        raise ConfigError("--budgets and --table are two kinds of comparison; give one of them")
 
 
 def _tiers(namespace: argparse.Namespace, config: RunConfig) -> Tiers:
