@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from portcullis_training.backbones.middle import find_middle, spatial_means
-from portcullis_training.backbones.small_maps import SmallMapConvolution
 from portcullis_training.errors import ConfigError
 
 
@@ -86,8 +85,7 @@ class Residual(nn.Module):
 
 def convolution(num_in: int, num_out: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
     """A convolution that keeps the geometry (at stride 1), He-initialised, without bias: batch norm follows."""
-    kind = SmallMapConvolution if size > 1 and stride == 1 else nn.Conv2d
-    layer = kind(num_in, num_out, size, stride=stride, padding=size // 2, bias=False)
+    layer = nn.Conv2d(num_in, num_out, size, stride=stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return layer
 
