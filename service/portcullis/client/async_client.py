@@ -119,7 +119,7 @@ class AsyncClient:
         return await self._call(calls.rescan())
 
     async def calibrate(self, name: str, *, version: int | None = None, activate: bool = False) -> Calibrated:
-        """Calibrate the gate on labelled images of the review queue, as its next version."""
+        """Calibrate the gate on labelled images of the review queue, as its next version. May take minutes."""
         return await self._call(calls.calibrate(name, version, activate))
 
     async def start_shadow(self, name: str, version: int, share: float) -> ModelChanged:
@@ -184,6 +184,6 @@ class AsyncClient:
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return await self._http.request(**step.arguments())
+            return await self._http.request(**self._configuration.request(step))
         except httpx.TransportError as error:
             return error

@@ -71,6 +71,8 @@ class Call(Generic[T]):
     files: tuple[tuple[str, bytes], ...] = ()
     can_repeat: bool = True
     """Whether it may be sent again when it is unknown whether the first one arrived."""
+    takes_minutes: bool = False
+    """Whether the service is silent for long before it answers."""
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments for httpx's `request`."""
@@ -157,7 +159,7 @@ def calibrate(name: str, version: int | None, activate: bool) -> Call[Calibrated
     given = {"version": version, "activate": activate or None}
     chosen = {key: value for key, value in given.items() if value is not None}
     path = f"/v1/models/{_segment(name)}/calibrate"
-    return Call("POST", path, as_model(Calibrated), query=chosen, can_repeat=False)
+    return Call("POST", path, as_model(Calibrated), query=chosen, can_repeat=False, takes_minutes=True)
 
 
 def unload(name: str) -> Call[Unloaded]:

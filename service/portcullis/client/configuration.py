@@ -8,11 +8,13 @@ import httpx
 
 from portcullis import __version__
 from portcullis.client import calls
-from portcullis.client.calls import Choice, Image
+from portcullis.client.calls import Call, Choice, Image
 from portcullis.client.retries import Conversation, Retries, converse_batch
 from portcullis.schemas.answers import BatchEntry
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+LONG_SECONDS = 3600.0
+"""The longest silence before the answer of a call that takes minutes."""
 
 
 class Options(TypedDict, total=False):
@@ -32,7 +34,7 @@ class Configuration:
     url: str = DEFAULT_URL
     key: str | None = field(default=None, repr=False)
     timeout_seconds: float = 30.0
-    """The longest silence of the service within one attempt."""
+    """The longest silence of the service within one attempt, but for calls that take minutes."""
     connect_timeout_seconds: float = 5.0
     retries: Retries = field(default_factory=Retries)
     max_batch_files: int = 64
@@ -47,6 +49,14 @@ class Configuration:
             headers["authorization"] = f"Bearer {self.key}"
         timeout = httpx.Timeout(self.timeout_seconds, connect=self.connect_timeout_seconds)
         return {"base_url": self.url, "headers": headers, "timeout": timeout}
+
+    def request(self, call: Call[Any]) -> dict[str, Any]:
+        """Keyword arguments for the `request` of that client."""
+        if not call.takes_minutes:
+            return call.arguments()
+        silence = max(LONG_SECONDS, self.timeout_seconds)
+        timeout = httpx.Timeout(self.timeout_seconds, connect=self.connect_timeout_seconds, read=silence)
+        return {**call.arguments(), "timeout": timeout}
 
     def batch(self, images: Iterable[Image], choice: Choice) -> Conversation[list[BatchEntry]]:
         files = [calls.read_image(image) for image in images]

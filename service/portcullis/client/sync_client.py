@@ -117,7 +117,7 @@ class Client:
         return self._call(calls.rescan())
 
     def calibrate(self, name: str, *, version: int | None = None, activate: bool = False) -> Calibrated:
-        """Calibrate the gate on labelled images of the review queue, as its next version."""
+        """Calibrate the gate on labelled images of the review queue, as its next version. May take minutes."""
         return self._call(calls.calibrate(name, version, activate))
 
     def start_shadow(self, name: str, version: int, share: float) -> ModelChanged:
@@ -181,6 +181,6 @@ class Client:
             time.sleep(step.seconds)
             return None
         try:
-            return self._http.request(**step.arguments())
+            return self._http.request(**self._configuration.request(step))
         except httpx.TransportError as error:
             return error

@@ -130,6 +130,23 @@ def test_a_timeout_is_not_repeated():
         carry_through(PREDICT, [httpx.ReadTimeout("slow", request=REQUEST)], Retries())
 
 
+async def test_what_takes_minutes_is_waited_for_and_all_else_is_not():
+    waits = []
+
+    def note(request):
+        waits.append(request.extensions["timeout"])
+        return httpx.Response(500)
+
+    for call in (lambda client: client.calibrate("tiny"), lambda client: client.predict(b"x")):
+        with Client(timeout_seconds=7, transport=httpx.MockTransport(note)) as client, pytest.raises(Failed):
+            call(client)
+        async with AsyncClient(timeout_seconds=7, transport=httpx.MockTransport(note)) as client:
+            with pytest.raises(Failed):
+                await call(client)
+    assert [wait["read"] for wait in waits] == [3600, 3600, 7, 7]
+    assert {(wait["connect"], wait["write"]) for wait in waits} == {(5, 7)}
+
+
 def test_parts_keep_order_and_limits():
     parts = split(range(7), [5, 5, 5, 90, 1, 1, 1], max_files=3, max_bytes=12)
     assert parts == [[0, 1], [2], [3], [4, 5, 6]]
