@@ -47,6 +47,11 @@ def test_a_p_value_is_said_in_words(open_console):
     }
     said = run(open_console("try"), "format", "argument.map((p) => module.inWords(p, 999))", list(expected))
     assert said == list(expected.values())
+    by_class = run(open_console("try"), "format", "[0.001, 0.62].map((p) => module.inWords(p, 999, true))")
+    assert by_class == [
+        "Stranger than 99.9\u202f% of the images that it answers so",
+        "More familiar than 62.0\u202f% of the images that it answers so",
+    ]
 
 
 def test_quantiles_between_two_readings_of_a_histogram_are_those_of_what_came_between(open_console):

@@ -47,11 +47,12 @@ export function date(text) {
   return Number.isNaN(moment.valueOf()) ? text : moment.toISOString().slice(0, 16).replace("T", " ") + " UTC";
 }
 
-/** The p-value in words: where an image stands among those that the model knows. */
-export function inWords(pValue, numImages) {
-  if (pValue <= 1.5 / (numImages + 1)) return `Stranger than all ${count(numImages)} images it was calibrated on`;
-  if (pValue < 0.5) return `Stranger than ${percent(1 - pValue)} of the images it knows`;
-  return `More familiar than ${percent(pValue)} of the images it knows`;
+/** The p-value in words: where an image stands among those that the model knows, or knows by the same answer. */
+export function inWords(pValue, numImages, isByClass = false) {
+  const known = isByClass ? "the images that it answers so" : "the images it knows";
+  if (!isByClass && pValue <= 1.5 / (numImages + 1)) return `Stranger than all ${count(numImages)} images it was calibrated on`;
+  if (pValue < 0.5) return `Stranger than ${percent(1 - pValue)} of ${known}`;
+  return `More familiar than ${percent(pValue)} of ${known}`;
 }
 
 /** The share of familiar images that a gate rejects: "at most" where an operating point promises it, else as counted. */

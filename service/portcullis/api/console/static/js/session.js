@@ -35,14 +35,20 @@ export class Session extends EventTarget {
     return `/v1/models/${encodeURIComponent(this.model.name)}${suffix}`;
   }
 
-  /** The reference of the version that answers; asked for once. */
+  /** The reference of the version that answers, of the score that gates; asked for once. */
   reference() {
-    const key = `${this.model.name}/${this.version.version}/${this.version.created}`;
+    const key = `${this.model.name}/${this.version.version}/${this.version.created}/${this.version.gate.score}`;
     if (!this.#references.has(key)) {
       const asked = getJson(this.path(`/reference?version=${this.version.version}`));
       asked.catch(() => this.#references.delete(key));
       this.#references.set(key, asked);
     }
     return this.#references.get(key);
+  }
+
+  /** The same once the page knows which score gates: somebody may have chosen another since it last looked. */
+  async referenceOf(score) {
+    if (score !== this.version.gate.score) await this.refresh({ ask: false });
+    return this.reference();
   }
 }

@@ -8,6 +8,7 @@ import { failurePanel } from "../failures.js";
 import { followersText } from "../followers.js";
 import { count, percent, points, rejectedShare, score as scoreText } from "../format.js";
 import { ThresholdHandle } from "../threshold.js";
+import { classTable, gatePoints, placeOf, pointInForce, rightText, ruleText } from "./gate_points.js";
 
 export function gateView(session) {
   const view = new GateView(session);
@@ -46,6 +47,7 @@ class GateView {
     this.prefix = version.gate.score === own ? "" : `${version.gate.score}:`;
     this.points = gatePoints(version, this.reference, this.prefix);
     this.placed = placeOf(version.gate, this.reference);
+    this.pointInForce = pointInForce(version.gate, this.reference);
     this.choice = { threshold: this.placed, operatingPoint: version.gate.operating_point };
     this.#build();
   }
@@ -70,8 +72,7 @@ class GateView {
 
   #intro() {
     const { model, version } = this.session;
-    const { operating_point: point, threshold, class_thresholds: byClass, right } = this.inForce;
-    const rule = byClass ? "the threshold of the answered class" : threshold === null ? "nothing" : this.#text(threshold);
+    const { operating_point: point, right } = this.inForce;
     return h(
       "header",
       { class: "intro" },
@@ -79,9 +80,8 @@ class GateView {
       h(
         "p",
         {},
-        `${model.name} v${version.version} rejects scores below `,
-        h("strong", {}, rule),
-        right ? ` and probabilities below ${percent(right.min_probability)}` : "",
+        `${model.name} v${version.version} rejects `,
+        ...ruleText(this.inForce, (value) => this.#text(value)),
         point ? ` (${point})` : "",
         `: ${rejectedShare(this.inForce)} of familiar images.${right ? ` ${rightText(right)}` : ""}`,
       ),
@@ -169,9 +169,9 @@ class GateView {
   }
 
   #summary(isChanged) {
-    const chosen = this.points.find(({ name }) => name === this.choice.operatingPoint);
+    const chosen = this.#pointOf(this.choice.operatingPoint);
     const rejected = chosen?.rejected ?? this.#rejected(this.choice.threshold);
-    const before = this.points.find(({ name }) => name === this.inForce.operating_point)?.rejected ?? this.#rejected(this.placed);
+    const before = this.pointInForce?.rejected ?? this.#rejected(this.placed);
     return h(
       "div",
       { class: "headline" },
@@ -179,19 +179,28 @@ class GateView {
       h("p", { class: "figure", id: "rejected" }, percent(rejected)),
       h("p", { class: "small" }, isChanged ? `${points(rejected - before)} against the gate in force` : this.#promiseText()),
       chosen?.right ? h("p", { class: "small" }, rightText(chosen.right)) : null,
+      chosen?.classes ? classTable(chosen.classes, (value) => this.#text(value)) : null,
     );
+  }
+
+  /** One that may be pressed, or the one in force; undefined for a bare threshold and for a share that was typed. */
+  #pointOf(name) {
+    return this.points.find((point) => point.name === name) ?? (this.pointInForce?.name === name ? this.pointInForce : undefined);
   }
 
   #promiseText() {
     const point = this.reference.operating_points.find(({ name }) => this.prefix + name === this.inForce.operating_point);
-    if (!point && this.inForce.operating_point && !this.inForce.right) return `promised: at most ${percent(this.inForce.expected_rejected_share)} on average`;
+    if (!point && this.inForce.operating_point && !this.inForce.right) return `promised: at most ${percent(this.inForce.expected_rejected_share)}${this.inForce.class_thresholds ? " of each answered class" : ""} on average`;
     return point
       ? `promised: at most ${percent(point.alpha)} on average, ${percent(point.rejected_share_bound)} with 95 % confidence`
       : "counted on the calibration images";
   }
 
   #caught(isChanged) {
-    if (this.sets.length === 0) return h("p", { class: "small" }, "This bundle holds no scores of out-of-distribution (OOD) sets.");
+    if (this.sets.length === 0) {
+      const whose = this.prefix ? `no ${this.reference.score} scores` : "no scores";
+      return h("p", { class: "small" }, `This bundle holds ${whose} of out-of-distribution (OOD) sets.`);
+    }
     const rows = this.sets.map((set, index) => {
       const share = this.#shareCaught(set, this.choice.threshold, this.choice.operatingPoint);
       const before = this.#shareCaught(set, this.placed, this.inForce.operating_point);
@@ -204,12 +213,17 @@ class GateView {
         isChanged ? h("td", { class: "number small" }, points(share - before)) : null,
       );
     });
-    return h("table", { class: "caught" }, h("caption", {}, "out-of-distribution (OOD) images caught, as measured when the bundle was made"), h("tbody", {}, rows));
+    const chosen = this.#pointOf(this.choice.operatingPoint);
+    const least = chosen?.right ? " by their score alone, so at the least" : chosen?.classes ? " by the lowest of the thresholds, so at the least" : "";
+    return h("table", { class: "caught" }, h("caption", {}, `out-of-distribution (OOD) images caught${least}, as measured when the bundle was made`), h("tbody", {}, rows));
   }
 
-  /** Counted where the bundle says so, otherwise from the set's quantiles. */
+  /** Counted where the bundle says so, otherwise from the set's quantiles. What a probability catches, nobody measured. */
   #shareCaught(set, threshold, operatingPoint) {
-    return this.session.version.figures.outside[set.name].caught[operatingPoint] ?? shareBelow(set.quantiles, threshold);
+    const point = this.#pointOf(operatingPoint);
+    if (point?.right && point.right.gate === "") return 0; // no score is too low
+    const counted = this.session.version.figures.outside[set.name].caught;
+    return counted[point?.right ? point.right.gate : operatingPoint] ?? shareBelow(set.quantiles, threshold);
   }
 
   async #apply() {
@@ -247,32 +261,4 @@ class GateView {
     const { edges } = this.reference.histogram;
     return scoreText(value, edges.at(-1) - edges[0]);
   }
-}
-
-/** What may be pressed: the operating points, those by class, and those that promise to be right, on the score in force. */
-function gatePoints(version, reference, prefix) {
-  const named = reference.operating_points.map(({ name, threshold }) => ({ name: prefix + name, threshold }));
-  if (prefix) return named;
-  const byClass = Object.entries(version.class_thresholds).map(([name, thresholds]) => ({
-    name: `${name}:by-class`,
-    threshold: Math.min(...Object.values(thresholds)),
-    rejected: 1 - Number.parseFloat(name.slice("accept".length)) / 100,
-  }));
-  const right = version.promises.map((point) => ({
-    name: [point.gate, point.name].filter(Boolean).join("+"),
-    threshold: named.find(({ name }) => name === point.gate)?.threshold ?? reference.histogram.edges[0],
-    rejected: 1 - point.coverage,
-    right: point,
-  }));
-  return [...named, ...byClass, ...right];
-}
-
-/** Where the handle stands for a gate without one threshold for all: at the lowest class, or at the end of the scale. */
-function placeOf(gate, reference) {
-  if (gate.class_thresholds) return Math.min(...Object.values(gate.class_thresholds));
-  return gate.threshold ?? reference.histogram.edges[0];
-}
-
-function rightText(right) {
-  return `Of familiar images that pass, at most ${percent(right.risk)} are answered wrongly, with 95 % confidence; ${percent(right.coverage)} pass. Nothing is said about out-of-distribution (OOD) images.`;
 }

@@ -94,7 +94,7 @@ class LiveView {
 
   async #render(drift) {
     if (drift.num_images === 0 && this.readings.numAnswered === 0) return this.#showEmpty(drift);
-    const reference = await this.session.reference();
+    const reference = await this.session.referenceOf(drift.score);
     if (!this.charts) this.#build(reference, drift);
     this.subtitle.textContent = `${this.session.model.name} v${this.session.version.version}: the last ${count(drift.num_images)} images, by all workers${drift.fleet ? " of this instance" : ""}. Updated every ${POLL_SECONDS} seconds.`;
     this.#showAlarm(drift);

@@ -132,13 +132,18 @@ function insideSheet(version) {
       bigFact("NLL", number(figures.nll, 3)),
       bigFact("Brier", number(figures.brier, 3)),
     ),
-    h("p", { class: "small" }, `on ${count(figures.num_images)} test images that neither training nor calibration saw`),
+    h("p", { class: "small" }, `on ${count(figures.num_images)} ${measuredOn(figures)}`),
     h("h2", {}, "Operating points"),
     rows.length === 0
       ? h("p", { class: "empty" }, "Too few calibration images to promise any.")
       : scrolling("Operating points", table(["", "threshold", "familiar rejected, mean", "with 95 % confidence", "measured on test"], rows)),
     ...rightAnswers(version.promises),
   );
+}
+
+/** A version whose gate was calibrated where it runs has the figures of those images, or of the version that it came from. */
+function measuredOn({ rejected }) {
+  return Object.keys(rejected).length > 0 ? "test images that neither training nor calibration saw" : "images that training never saw";
 }
 
 /** The second promise, where the calibration images prove one. */
@@ -192,7 +197,8 @@ function originSheet(version) {
     made: date(version.created),
     classes: `${version.labels.length}: ${version.labels.slice(0, 20).join(", ")}${version.labels.length > 20 ? " …" : ""}`,
     image: `${image.width}×${image.height} pixels, ${image.resize_shorter_side ? `shorter side to ${image.resize_shorter_side}, centre crop` : "stretched"}, ${image.interpolation}`,
-    method: `${method.name} on ${method.backbone}${method.fractional_regulariser ? ", with the fractional regulariser" : ""}; score ${method.score}`,
+    method: `${method.name} on ${method.backbone}${method.fractional_regulariser ? ", with the fractional regulariser" : ""}`,
+    score: scoreFact(version),
     temperature: number(version.temperature, 4),
     calibration: `${count(version.num_calibration_images)} images`,
     data: `${provenance.data}, fingerprint ${provenance.data_fingerprint.slice(0, 16)}`,
@@ -200,6 +206,13 @@ function originSheet(version) {
     "runs on": `${version.providers.join(", ")} (asked for: ${version.providers_asked.join(", ")})${version.provider_refusals.map((refusal) => `; ${refusal}`).join("")}`,
   };
   return h("div", { class: "sheet wide" }, h("h2", {}, "Origin"), h("dl", { class: "facts" }, Object.entries(facts).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+}
+
+/** What gates by default, with the weights of what it is made of. */
+function scoreFact({ score, method }) {
+  if (!score || score.parts.length === 1) return score?.name ?? method.score;
+  const weighed = score.parts.map((name, index) => [name, score.weights[index]]).filter(([, weight]) => weight > 0);
+  return `${score.name}: ${weighed.map(([name, weight]) => `${number(weight)} × ${name}`).join(" + ")}, each standardised`;
 }
 
 function bigFact(name, value) {

@@ -103,7 +103,8 @@ class TryView {
         headers: { "content-type": "application/octet-stream" },
         body: card.blob,
       });
-      card.showAnswer(await answered.json(), await this.session.reference());
+      const answer = await answered.json();
+      card.showAnswer(answer, await this.session.referenceOf(answer.score_name));
     } catch (failure) {
       card.showFailure(failure, () => {
         this.#waiting.push(card);
@@ -165,12 +166,13 @@ class Card {
   showAnswer(answer, reference) {
     this.root.dataset.verdict = answer.verdict;
     const width = reference.histogram.edges.at(-1) - reference.histogram.edges[0];
+    const words = inWords(answer.p_value, reference.num_images, answer.operating_point?.includes(":by-class"));
     const plot = h("div", { class: "chart", role: "img", "aria-label": describeChart(answer, reference, width) });
     fill(
       this.body,
       h("p", { class: "file", title: this.name }, this.name),
       h("div", { class: "answer" }, verdictBadge(answer.verdict, answer.reason), h("strong", { class: "label" }, answer.label), h("span", { class: "probability" }, percent(answer.probability))),
-      h("p", { class: "words" }, inWords(answer.p_value, reference.num_images)),
+      h("p", { class: "words" }, words),
       topBars(answer.top),
       plot,
       h(
@@ -185,7 +187,7 @@ class Card {
     const { edges, shares } = bins(reference);
     const marks = () => ({ threshold: answer.threshold, score: answer.score ?? -Infinity, verdict: answer.verdict });
     this.chart = distributionChart(plot, { edges, shares, marks, height: 104, compact: true });
-    announce(`${this.name}: ${answer.verdict}${answer.reason ? ` as ${answer.reason}` : ""}, ${answer.label}, ${percent(answer.probability)}. ${inWords(answer.p_value, reference.num_images)}.`);
+    announce(`${this.name}: ${answer.verdict}${answer.reason ? ` as ${answer.reason}` : ""}, ${answer.label}, ${percent(answer.probability)}. ${words}.`);
   }
 
   showFailure(failure, retry) {
