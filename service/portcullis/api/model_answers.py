@@ -10,7 +10,7 @@ from http import HTTPStatus
 from fastapi import Response
 
 from portcullis.api.context import Context
-from portcullis.bundle.manifest import Manifest
+from portcullis.bundle.manifest import Manifest, RightPoint
 from portcullis.errors import UnknownModel
 from portcullis.lifecycle.served import Served
 from portcullis.lifecycle.shadowing import Tally
@@ -86,9 +86,17 @@ def gate_info(served: Served, version: int | None = None) -> GateInfo:
         threshold=chosen.threshold if chosen.by_class is None and chosen.threshold > -math.inf else None,
         class_thresholds=None if by_class is None else by_label(manifest, [one.threshold for one in by_class]),
         min_probability=chosen.min_probability,
-        right=chosen.right,
+        right=chosen.right and _with_test_figures(chosen.right, manifest),
         expected_rejected_share=chosen.rejected_share,
     )
+
+
+def _with_test_figures(point: RightPoint, manifest: Manifest) -> RightPoint:
+    """The same with what came of it on test images, where the bundle publishes it."""
+    for known in manifest.promises:
+        if known == point.model_copy(update={"test_coverage": known.test_coverage, "test_error": known.test_error}):
+            return known
+    return point
 
 
 def by_label(manifest: Manifest, values: Sequence[float]) -> dict[str, float]:

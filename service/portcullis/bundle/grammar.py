@@ -52,7 +52,8 @@ def parse(text: str) -> Spelling:
         raise UnknownOperatingPoint(
             f"unknown operating point {text!r}: expected accept<percent>, right<percent> or a score"
         )
-    return Spelling(text, score, threshold=parse_threshold(rest))
+    expected = "an operating point such as accept95 or a finite score"
+    return Spelling(text, score, threshold=parse_threshold(rest, expected))
 
 
 def _parse_accept(text: str, score: str | None, rest: str) -> Spelling:
@@ -66,11 +67,11 @@ def _parse_accept(text: str, score: str | None, rest: str) -> Spelling:
     return Spelling(text, score, accept, bool(colon), promised if plus else None)
 
 
-def parse_threshold(text: str) -> float:
+def parse_threshold(text: str, expected: str = "a threshold that is a finite score, such as -14.2") -> float:
     """An absolute score threshold; NaN and infinities are refused, since they would decide without looking."""
     threshold = float(text) if _is_float(text) else math.nan
     if not math.isfinite(threshold):
-        raise InvalidParameter(f"expected an operating point such as accept95 or a finite score, got {text!r}")
+        raise InvalidParameter(f"expected {expected}, got {text[:40]!r}")
     return threshold
 
 

@@ -215,7 +215,8 @@ def _sentence(info: GateInfo) -> str:
         rules.append(f"answers from a probability of {info.min_probability:.4f}")
     most = "at most " if info.operating_point is not None and info.right is None else ""
     if info.expected_rejected_share is not None:
-        rules.append(f"rejects {most}{100 * info.expected_rejected_share:.3g} % of familiar images")
+        within = " of each answered class" if most and info.class_thresholds is not None else ""
+        rules.append(f"rejects {most}{100 * info.expected_rejected_share:.3g} % of familiar images{within}")
     if info.right is not None:
         rules.append(
             f"what passes of them is right at least {100 * (1 - info.right.risk):.4g} % of the time, "

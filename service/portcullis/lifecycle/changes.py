@@ -128,8 +128,8 @@ class Changes:
             return state.with_model(name, _served(state, name).model_copy(update={"gate": chosen}))
 
         after = await self._change(who, "gate", name, edit, base, **details)
-        only_gate = True  # for no engine that is being opened
-        return await until_followed(self._followers, after.revision, name, only_gate)
+        # only_gate: it waits for no engine that is being opened
+        return await until_followed(self._followers, after.revision, name, only_gate=True)
 
     async def audit(self, limit: int) -> list[dict[str, Any]]:
         """The latest lines of the audit log, the oldest first."""

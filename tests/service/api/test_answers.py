@@ -124,6 +124,7 @@ def test_a_request_may_bring_its_own_gate(client):
         ("operating_point=accept99.95", 422, "unknown_operating_point", "accept90, accept95, accept99"),
         ("operating_point=strict", 422, "unknown_operating_point", "accept90, accept95, accept99"),
         ("threshold=nan", 422, "invalid_parameter", "finite"),
+        ("threshold=mmles:-3", 422, "invalid_parameter", "expected a threshold that is a finite score"),
         ("threshold=1&operating_point=accept95", 422, "invalid_parameter", "not both"),
         ("top_k=0", 422, "invalid_parameter", "from 1 to 3"),
         ("top_k=4", 422, "invalid_parameter", "from 1 to 3"),

@@ -6,10 +6,12 @@ import httpx
 import numpy as np
 import pytest
 
+from portcullis.__main__ import main
 from portcullis.bundle.files import write_bundle
 from portcullis.bundle.gate import Row, decide
 from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.promises import Promises
+from portcullis.bundle.recalibration import right_points
 from portcullis.client import Client, Refused
 from tests import tiny
 from tests.hammer import eventually
@@ -30,7 +32,13 @@ def _with_hard_images() -> Manifest:
     )
 
 
-MANIFEST = _with_hard_images()
+def _with_promises(manifest: Manifest) -> Manifest:
+    measured = {"test_coverage": 0.93, "test_error": 0.031}
+    points = tuple(point.model_copy(update=measured) for point in right_points(manifest))
+    return manifest.model_copy(update={"promises": points})
+
+
+MANIFEST = _with_promises(_with_hard_images())
 PROMISES = Promises(MANIFEST)
 IMAGES = tiny.familiar(60, seed=21)[0]
 GREY = encode(np.full((tiny.SIZE, tiny.SIZE, 3), (120, 118, 119), np.uint8))
@@ -128,6 +136,26 @@ def test_the_model_tells_its_points_its_thresholds_by_class_and_its_gate(client)
     assert gate.class_thresholds == version.class_thresholds["accept95"]
     assert (gate.right, gate.min_probability) == (joint.right, joint.min_probability)
     assert gate.expected_rejected_share == 1 - joint.right.coverage
+
+
+def test_a_gate_that_is_published_tells_what_came_of_it_on_test_images(client):
+    assert client.gate("tiny").right.test_error is None  # by class: nobody measured that
+    try:
+        [published] = [one for one in MANIFEST.promises if (one.gate, one.name) == ("accept95", "right95")]
+        assert client.set_gate("tiny", "accept95+right95").right == published
+        assert published.test_error == 0.031
+    finally:
+        client.set_gate("tiny", "accept95:by-class+right95")
+
+
+def test_a_shell_is_told_that_a_gate_by_class_keeps_its_promise_within_each(service, client, capsys):
+    where = ["--url", service.url, "--key", ADMIN_KEY]
+    try:
+        assert main(["gate", "tiny", "--set", "accept95:by-class", *where]) == 0
+        assert "rejects at most 5 % of familiar images of each answered class\n" in capsys.readouterr().out
+    finally:
+        assert main(["gate", "tiny", "--set", "accept95:by-class+right95", *where]) == 0
+    assert "of each answered class" not in capsys.readouterr().out, "that share was counted over all"
 
 
 def test_rejections_are_counted_and_kept_by_reason_with_the_set_first(service, client):
