@@ -1,8 +1,6 @@
 """The command line: every field has a flag, what is unknown is refused by name, errors are one line without a trace."""
 
 import json
-import os
-import signal
 
 import pytest
 from PIL import Image
@@ -13,6 +11,7 @@ from portcullis_training.errors import ConfigError
 from portcullis_training.fitting import fit
 from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import create_run, open_run
+from tests.training.fitting.interrupts import interrupt_after
 
 TINY = ["--recipe", "digits", "--backbone", "small:4-8-8", "--epochs", "1", "--batch-size", "256", "--device", "cpu"]
 
@@ -159,13 +158,7 @@ def test_a_trained_run_is_not_trained_over_by_accident(in_tmp, capsys):
 
 
 def test_ctrl_c_saves_says_how_to_go_on_and_exits_with_130(in_tmp, capsys, monkeypatch):
-    original = fit.Fitting.train_step
-
-    def train_step(self, images, labels):
-        original(self, images, labels)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(fit.Fitting, "train_step", train_step)
+    interrupt_after(monkeypatch, num_steps=1)
     assert main(["fit", *TINY]) == 130
     error = capsys.readouterr().err
     assert "saved; go on with: portcullis-train fit --resume runs/digits" in error and "Traceback" not in error

@@ -67,7 +67,7 @@ def add_outside(command: Parser) -> None:
     command.add_argument(
         "--outside",
         metavar="SPECS",
-        help="out-of-distribution (OOD) sets by blanks, from now on in the place of those in its config",
+        help="out-of-distribution (OOD) sets by blanks, in the place of those in its config, for good",
     )
 
 
