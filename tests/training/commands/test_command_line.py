@@ -6,9 +6,11 @@ import pytest
 from PIL import Image
 
 from portcullis_training.__main__ import main
+from portcullis_training.comparing import paper
 from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting import fit
+from portcullis_training.fitting.fit import Interrupted
 from portcullis_training.recipes import RECIPES
 from portcullis_training.runs.directory import create_run, open_run
 from tests.training.fitting.interrupts import interrupt_after
@@ -38,6 +40,16 @@ def test_compare_at_growing_budgets_writes_a_page_of_them(in_tmp, capsys):
     assert "written: results/budgets.md" in capsys.readouterr().out
     assert "| 1 epochs | 2 epochs |" in (in_tmp / "results" / "budgets.md").read_text()
     assert open_run(in_tmp / "runs" / "digits-2-epochs-dismax-seed0").config.epochs == 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Interrupted])
+def test_an_interrupted_table_says_how_to_go_on(error, in_tmp, monkeypatch, capsys):
+    def tabulate(*arguments):
+        raise error
+
+    monkeypatch.setattr(paper, "tabulate", tabulate)
+    assert main(["compare", *TINY, "--table", "paper", "--output", "results"]) == 130
+    assert "interrupted: what is done is kept; go on with the same command\n" in capsys.readouterr().err
 
 
 def test_every_field_of_the_config_has_a_flag(capsys):

@@ -8,12 +8,14 @@ import pytest
 
 from portcullis_training.comparing import compare as comparing
 from portcullis_training.comparing.cells import place, spread
-from portcullis_training.comparing.compare import Comparison, parse_variant
+from portcullis_training.comparing.compare import Comparison, Twin, Variant, parse_variant
 from portcullis_training.comparing.paper import read_table, table_config, tabulate, tiers_of
 from portcullis_training.comparing.paper_page import page
 from portcullis_training.comparing.paper_table import VARIANTS, PaperTable, Tiers, bold_rows, paper_scores
-from portcullis_training.errors import ConfigError
+from portcullis_training.config import RunConfig
+from portcullis_training.errors import ConfigError, FitError
 from portcullis_training.fitting.fit import Interrupted
+from portcullis_training.measuring.temperature import CalibrationError
 from portcullis_training.runs.directory import Run, create_run
 from portcullis_training.runs.exclusive import alone
 from tests.training.comparing.test_compare import BASE
@@ -98,6 +100,27 @@ def test_a_cell_that_another_process_has_comes_last(tmp_path: Path) -> None:
             may_leave.set()
     thread.join()
     assert seen == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("error", [CalibrationError("no temperature"), FitError("the weights have diverged")])
+def test_a_cell_that_comes_to_nothing_costs_no_other_one(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twins = {twin.variant: twin for twin in found("paper").comparison.twins if twin.seed == 0}
+
+    def measure(run: Run, base: RunConfig, variant: Variant) -> Twin:
+        if variant.method == "softmax":
+            raise error
+        return twins[variant.name]
+
+    monkeypatch.setattr(comparing, "_measure", measure)
+    said: list[str] = []
+    kept: list[Comparison] = []
+    variants = [parse_variant(name) for name in ("isomaxplus", "softmax", "dismax")]
+    with pytest.raises(FitError, match="no figures of tiny-twins-softmax-seed0, for"):
+        comparing.train_twins(TINY, variants, [0], tmp_path, said.append, kept.append)
+    assert [twin.variant for twin in kept[-1].twins] == ["isomaxplus", "dismax"]
+    assert f"tiny-twins-softmax-seed0 has no figures: {error}" in said
 
 
 @pytest.mark.slow

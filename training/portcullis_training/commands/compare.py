@@ -74,7 +74,6 @@ def add_command(commands: Any) -> None:
 def _compare(namespace: argparse.Namespace, say: Say) -> None:
     from portcullis_training.comparing import budgets, compare, paper, paper_table
     from portcullis_training.comparing import report as comparison_report
-    from portcullis_training.fitting.fit import Interrupted
 
     _refuse_what_has_no_say(namespace)
     config, output = completed(config_of(namespace)), namespace.output
@@ -90,8 +89,8 @@ def _compare(namespace: argparse.Namespace, say: Say) -> None:
         else:
             epochs = compare.parse_numbers(namespace.budgets, "numbers of epochs", "4,8,16")
             budgets.compare_budgets(config, epochs, variants, seeds, namespace.runs, output, say)
-    except Interrupted:
-        raise KeyboardInterrupt("saved; go on with the same command") from None
+    except KeyboardInterrupt:  # in the middle of a fit, or of what is measured after it
+        raise KeyboardInterrupt("what is done is kept; go on with the same command") from None
     written = comparison_report.PAGE_FILE if namespace.budgets is None else budgets.PAGE_FILE
     written = written if namespace.table is None else f"{namespace.table}.md"
     say(f"written: {output / written}")

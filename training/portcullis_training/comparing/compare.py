@@ -16,7 +16,7 @@ from portcullis_training import methods
 from portcullis_training.comparing.cells import place, spread
 from portcullis_training.config import RunConfig, make_config, variant_name
 from portcullis_training.data import outside_specs
-from portcullis_training.errors import ConfigError
+from portcullis_training.errors import ConfigError, FitError
 from portcullis_training.exporting.provenance import current_commit, library_versions, portable_config
 from portcullis_training.fitting import checkpoint
 from portcullis_training.fitting.members import member_seeds
@@ -25,6 +25,7 @@ from portcullis_training.fitting.staged import is_trained, train
 from portcullis_training.measuring.calibration import calibrate, load_calibration
 from portcullis_training.measuring.evaluation import Evaluation, evaluate, load_evaluation
 from portcullis_training.measuring.posthoc import evaluate_posthoc
+from portcullis_training.measuring.temperature import CalibrationError
 from portcullis_training.measuring.trained import Trained, open_trained
 from portcullis_training.runs import atomic
 from portcullis_training.runs.directory import Run, create_run
@@ -128,8 +129,8 @@ def train_twins(
 ) -> tuple[Comparison, dict[str, Run]]:
     """Every variant with every seed, trained and measured, and the run of each method's first seed by its title.
 
-    `tell` is given what there is after each of them, so that an early end loses nothing. What is `known`, from another
-    machine, is taken as it is; it has no run here.
+    `tell` is given what there is after each of them, so that an early end loses nothing. One that diverges, or has no
+    temperature, is left for the end. What is `known`, from another machine, is taken as it is; it has no run here.
     """
     _refuse_now(base, variants, seeds)
     # Seed by seed: after the first one there is a table already.
@@ -137,11 +138,19 @@ def train_twins(
     found = {(twin.variant, twin.seed): twin for twin in known}
     twins = {cell: found[name] for cell in cells if (name := (cell[0].name, cell[1])) in found}
     here = {cell: create_run(runs, twin_config(base, *cell)) for cell in cells if cell not in twins}
+    failed = []
     for variant, seed in spread(list(here.items())):
         run = here[variant, seed]
         say(f"{run.config.name}: {variant.title}, seed {seed}")
-        twins[variant, seed] = _measure(run, base, variant)
+        try:
+            twins[variant, seed] = _measure(run, base, variant)
+        except (FitError, CalibrationError) as error:  # of this cell alone: what took hours beside it stands
+            failed.append(run.config.name)
+            say(f"{run.config.name} has no figures: {error}")
+            continue
         tell(_comparison(base, seeds, [twins[cell] for cell in cells if cell in twins]))
+    if failed:
+        raise FitError(f"no figures of {', '.join(failed)}, for the reasons above; all others are measured and kept")
     runs_of_first_seed = {variant.title: here[variant, seed] for variant, seed in here if seed == seeds[0]}
     return _comparison(base, seeds, [twins[cell] for cell in cells]), runs_of_first_seed
 
