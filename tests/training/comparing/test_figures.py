@@ -62,6 +62,11 @@ def test_runs_that_differ_in_mixing_or_members_alone_have_titles_of_their_own() 
     assert [run_title(run) for run in runs] == ["IsoMax+", "IsoMax+, CutMix", "IsoMax+†", "IsoMax+ ×2"]
 
 
+def test_a_landscape_of_one_place_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["figures", "run", "--output", "figures", "--places", "1"]) == 1
+    assert "argument --places: expected at least 2" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_command_draws_what_the_paper_draws(evaluated_run: Run, tmp_path: Path) -> None:
     output = tmp_path / "figures"

@@ -23,11 +23,17 @@ def add_command(commands: Any) -> None:
     command.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the figures go")
     command.add_argument(
         "--places",
-        type=count,
+        type=_places,
         default=21,
         metavar="N",
         help="of the landscape, along each side: N x N losses of 500 training images a run (default: %(default)s)",
     )
+
+
+def _places(text: str) -> int:
+    if text == "1":
+        raise argparse.ArgumentTypeError("expected at least 2, for one place is no landscape")
+    return count(text)
 
 
 def _figures(namespace: argparse.Namespace, say: Say) -> None:
