@@ -62,6 +62,12 @@ def test_where_dismax_stands_counts_every_figure_of_both_tables() -> None:
     assert [title for title in below if title.endswith("TNR@TPR95")] == expected
 
 
+def test_the_top_of_an_ablation_speaks_of_the_papers_ablation_and_of_no_method_that_neither_has() -> None:
+    paper, ablation = (" ".join(_head(found(table))) for table in ("paper", "ablation"))
+    assert "Its ablation is of CIFAR-100 alone (near: CIFAR-10;" in ablation
+    assert "SNGP" in paper and "SNGP" not in ablation
+
+
 @pytest.mark.parametrize("table", ["paper", "ablation"])
 def test_the_top_of_the_page_says_whose_images_these_are(table: str) -> None:
     whole = with_config(found(table), data="npz:mine.npz")

@@ -38,6 +38,10 @@ EFFICIENCY = (
     " Efficiency: images per second of the exported graph over those of the same backbone with a linear head, both "
     "timed in one interleaved run; GODIN with preprocessing, which is no graph, in torch."
 )
+QUOTED = (
+    "- It quotes Scaled Cosine, GODIN, Deep Ensemble, DUQ and SNGP from their own papers; here all are trained alike, "
+    "by one schedule that was tuned for none of them."
+)
 SHARED_MEMBERS = (
     " An ensemble's members are the single networks of its seed and the seeds after it, so ensembles of neighbouring "
     "seeds share members, and their deviation is too small."
@@ -117,11 +121,10 @@ def _head(found: PaperTable) -> list[str]:
         *_incomplete(found),
         "What differs from the paper:",
         "",
-        f"- It has DenseNet-BC-100, ResNet-34 and WRN-28-10, 300 epochs and five runs; here {config.backbone}, "
-        f"{config.epochs} epochs and {len(comparison.seeds)}.",
+        f"- It has DenseNet-BC-100, ResNet-34 and WRN-28-10, 300 epochs (90 on TinyImageNet) and five runs; here "
+        f"{config.backbone}, {config.epochs} epochs and {len(comparison.seeds)}.",
         _other_images(found),
-        "- It quotes Scaled Cosine, GODIN, Deep Ensemble, DUQ and SNGP from their own papers; here all are trained "
-        "alike, by one schedule that was tuned for none of them.",
+        *([QUOTED] if found.table == "paper" else []),
         "- It chose checkpoints and temperatures on test images; here the last weights are taken, and temperatures "
         "fitted on images held out for that.",
         *([f"- {RESIZED}"] if is_cifar10(config.data) else []),
@@ -141,7 +144,7 @@ def _other_images(found: PaperTable) -> str:
         f"{tier}: {', '.join(name for name, of in found.tiers.by_set.items() if of == tier) or 'none'}"
         for tier in TIER_FIGURES
     )
-    return f"- {PAPERS_IMAGES}; here {found.comparison.config.data} ({ours})."
+    return f"- {PAPERS_IMAGES[found.table]}; here {found.comparison.config.data} ({ours})."
 
 
 def _incomplete(found: PaperTable) -> list[str]:

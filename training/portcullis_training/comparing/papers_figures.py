@@ -3,10 +3,12 @@
 import re
 
 _CIFAR10 = re.compile(r"(?<![a-z0-9])cifar10(?![0-9])")  # as a name or in that of a file, but not CIFAR-100
-PAPERS_IMAGES = (
-    "It has CIFAR-10, CIFAR-100 (near: each other; far: TinyImageNet, LSUN; very far: SVHN) and TinyImageNet (near: "
-    "ImageNet-O; far: CIFAR-10, CIFAR-100; very far: SVHN)"
-)
+PAPERS_IMAGES = {
+    "paper": "It has CIFAR-10, CIFAR-100 (near: each other; far: TinyImageNet, LSUN; very far: SVHN) and TinyImageNet "
+    "(near: ImageNet-O; far: CIFAR-10, CIFAR-100; very far: SVHN)",
+    "ablation": "Its ablation is of CIFAR-100 alone (near: CIFAR-10; far: TinyImageNet, LSUN; very far: SVHN)",
+}
+"""By table."""
 RESIZED = (
     "Its TinyImageNet and LSUN images were resized without antialiasing, which leaves artefacts that make them easy to "
     "tell; figures against other images of these sets cannot be compared with them."
