@@ -13,7 +13,7 @@ from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.ensemble import together
 from portcullis_training.fitting.objective import Material, material_of, objective
 from portcullis_training.methods import LastPass
-from portcullis_training.methods.duq import LENGTH_SCALE, MOMENTUM, PENALTY, DuqHead
+from portcullis_training.methods.duq import FIRST_COUNT, LENGTH_SCALE, MOMENTUM, PENALTY, DuqHead
 from portcullis_training.methods.formulas import spectral
 from portcullis_training.methods.formulas.answers import answer_of
 from portcullis_training.methods.godin_preprocessing import CANDIDATES
@@ -94,6 +94,16 @@ def test_godin_equals_the_definition() -> None:
     answer = answer_of(head, torch.from_numpy(FEATURES))
     np.testing.assert_allclose(answer.beside.detach(), h, atol=1e-9)
     np.testing.assert_allclose(answer.logits.detach(), h * (1 + np.exp(-standardised_scalar("g", values))), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["godin", "scaled_cosine"])
+def test_a_last_batch_of_one_image_is_standardised_by_the_batches_before(name: str) -> None:
+    head, features = head_of(name).train(), torch.from_numpy(FEATURES)
+    head(features)
+    alone = head(features[:1])
+    torch.testing.assert_close(alone, head.eval()(features[:1]))
+    methods.find(name).loss(alone, torch.tensor([1])).backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in head.parameters())  # type: ignore[arg-type]
 
 
 def test_dropout_is_gone_where_godin_is_evaluated() -> None:
@@ -274,6 +284,11 @@ def test_sngp_bounds_every_layer_of_the_backbone_that_learns() -> None:
     backbone[0].weight.requires_grad_(False)
     methods.find("sngp").change_backbone(backbone)
     assert [parametrize.is_parametrized(layer) for layer in backbone] == [False, True, False]
+
+
+def test_duq_and_godin_have_the_constants_of_their_authors() -> None:
+    assert (LENGTH_SCALE, MOMENTUM, PENALTY, FIRST_COUNT) == (0.1, 0.999, 0.5, 13)
+    assert CANDIDATES == (0, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
 
 
 def test_sngp_has_the_constants_of_its_authors() -> None:

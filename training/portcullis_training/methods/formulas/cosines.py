@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from portcullis_training.methods.formulas.prototypes import directions
 
@@ -34,6 +35,10 @@ class NormedScalar(nn.Module):
         self.norm = nn.BatchNorm1d(1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, 1)."""
-        normed: Tensor = self.norm(self.linear(features))
+        """(B, 1). In training a single image, which has no deviation, is standardised by those before it."""
+        raw = self.linear(features)
+        if self.norm.training and len(raw) == 1:
+            mean, variance = self.norm.running_mean, self.norm.running_var
+            return functional.batch_norm(raw, mean, variance, self.norm.weight, self.norm.bias, eps=self.norm.eps)
+        normed: Tensor = self.norm(raw)
         return normed
