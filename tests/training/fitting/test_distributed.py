@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from portcullis_training import data
 from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
 from portcullis_training.fitting import checkpoint
+from portcullis_training.fitting.classifier import Classifier
 from portcullis_training.fitting.distributed import Process, choose_device
 from portcullis_training.fitting.fit import Fitting, fit
 from portcullis_training.methods import duq
@@ -82,6 +84,19 @@ def trained_by_two(directory: Path, method: str) -> Run:
     result = torchrun("fit", "--resume", str(run.directory))
     assert result.returncode == 0, result.stderr
     return run
+
+
+@pytest.mark.parametrize(("method", "is_synchronised"), [("softmax", True), ("duq", False)])
+def test_batch_norm_is_synchronised_on_gpus_but_where_gradients_of_gradients_are_taken(
+    method, is_synchronised, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Classifier, "to", lambda self, *arguments, **options: self)  # there is no GPU here
+    monkeypatch.setattr(Process, "parallel", lambda self, classifier: classifier)
+    run = create_run(tmp_path, CONFIG.model_copy(update={"method": method, "backbone": "small:4-8-16"}))
+    process = Process(0, 2, torch.device("cuda"))
+    monkeypatch.setattr("portcullis_training.fitting.fit.Tally", lambda device: None)
+    fitting = Fitting(run, process, data.load(CONFIG.data, CONFIG), kept_precision="float32")
+    assert any(isinstance(module, nn.SyncBatchNorm) for module in fitting.classifier.modules()) == is_synchronised
 
 
 @pytest.mark.slow

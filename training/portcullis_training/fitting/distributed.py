@@ -105,10 +105,13 @@ class Process:
         else:
             torch.set_rng_state(states[self.rank])
 
-    def place(self, classifier: Classifier) -> Classifier:
-        """The classifier on this device; on several GPUs with batch-norm statistics over the whole batch."""
+    def place(self, classifier: Classifier, *, has_penalty: bool = False) -> Classifier:
+        """The classifier on this device; on several GPUs with batch-norm statistics over the whole batch.
+
+        `has_penalty`: gradients of gradients are taken, which torch's synchronised batch norm does not have.
+        """
         classifier.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if self.count == 1 or self.device.type != "cuda":  # torch has synchronised batch norm for GPUs only
+        if self.count == 1 or has_penalty or self.device.type != "cuda":  # torch has synchronised ones for GPUs only
             return classifier
         synchronised: Classifier = nn.SyncBatchNorm.convert_sync_batchnorm(classifier)
         return synchronised

@@ -98,7 +98,7 @@ class Fitting:
         prepare_backbone(classifier, config, splits)
         if start is not None:
             classifier.load_state_dict(start.weights)
-        self.classifier: Classifier = process.place(classifier)
+        self.classifier: Classifier = process.place(classifier, has_penalty=self.method.has_penalty)
         self.average = averaging.averaged(self.classifier, config.weight_averaging)
         self.forward = process.parallel(self.classifier)
         if config.compile:
