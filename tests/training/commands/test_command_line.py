@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from portcullis_training.__main__ import main
+from portcullis_training.commands import evaluate
 from portcullis_training.comparing import paper
 from portcullis_training.config import RunConfig, make_config
 from portcullis_training.errors import ConfigError
@@ -50,6 +51,14 @@ def test_an_interrupted_table_says_how_to_go_on(error, in_tmp, monkeypatch, caps
     monkeypatch.setattr(paper, "tabulate", tabulate)
     assert main(["compare", *TINY, "--table", "paper", "--output", "results"]) == 130
     assert "interrupted: what is done is kept; go on with the same command\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("method", "is_next"), [("godin", True), ("godin_preprocessing", False)])
+def test_evaluate_sends_nobody_to_an_export_that_is_refused(method, is_next, in_tmp, monkeypatch, capsys):
+    create_run(in_tmp, RECIPES["digits"].model_copy(update={"method": method}))
+    monkeypatch.setattr(evaluate, "evaluate_run", lambda *arguments: None)
+    assert main(["evaluate", "digits"]) == 0
+    assert ("next: portcullis-train export digits" in capsys.readouterr().out) == is_next
 
 
 def test_every_field_of_the_config_has_a_flag(capsys):

@@ -43,8 +43,12 @@ def _evaluate(namespace: argparse.Namespace, say: Say) -> None:
         return
     if namespace.data is not None or namespace.figures is not None:
         raise ConfigError("--data and --figures are of a bundle; a run knows its images, and keeps its figures itself")
-    evaluate_run(open_against(namespace.directory, namespace.outside), namespace.cost, say)
-    say(f"next: portcullis-train export {namespace.directory}")
+    from portcullis_training.fitting.ensemble import method_of
+
+    run = open_against(namespace.directory, namespace.outside)
+    evaluate_run(run, namespace.cost, say)
+    if method_of(run.config).export_refusal is None:
+        say(f"next: portcullis-train export {namespace.directory}")
 
 
 def evaluate_run(run: Run, time_cost: bool, say: Say) -> None:
