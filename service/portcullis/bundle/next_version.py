@@ -1,5 +1,6 @@
 """Writes the next version of a bundle with another calibration: same graph, new manifest, a card of its own."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +28,21 @@ class Promise:
     """What is promised, or why it cannot be."""
 
 
-def next_manifest(bundle: Bundle, answers: Answers) -> Manifest:
-    """The manifest of the next version, its gate on these images; refused where they are too few for any promise."""
+def check_place(bundle: Bundle) -> None:
+    """Refuse a bundle that lies where nobody would find a next version beside it."""
     if bundle.path.is_symlink():  # one bundle that a platform has put there: the place beside it does not last
         raise BundleError(f"the models directory holds {bundle.label} alone, and has no place for a next version")
+    place = _place(bundle)
+    if (place.parent.name, place.name) != (bundle.manifest.name, str(bundle.manifest.version)):
+        raise BundleError(
+            f"a next version goes beside the one that it comes from: expected it at <models>/{bundle.label}, "
+            f"not at {place.parent.name}/{place.name}"
+        )
+
+
+def next_manifest(bundle: Bundle, answers: Answers) -> Manifest:
+    """The manifest of the next version, its gate on these images; refused where they are too few for any promise."""
+    check_place(bundle)
     known = files.versions(_models(bundle), bundle.manifest.name)
     return recalibrate(bundle.manifest, answers, max(known, default=bundle.manifest.version) + 1)
 
@@ -80,7 +92,12 @@ def _bound(chosen: Gate, asked_for: str) -> float:
 
 
 def _models(bundle: Bundle) -> Path:
-    return bundle.path.resolve().parent.parent
+    return _place(bundle).parent.parent
+
+
+def _place(bundle: Bundle) -> Path:
+    """As it was named, without `.` and `..`: a link on the way, as from <models>/<name> to another disk, stays one."""
+    return Path(os.path.abspath(bundle.path))  # noqa: PTH100 (resolve would follow links)
 
 
 def _report(before: Manifest, manifest: Manifest) -> list[str]:

@@ -158,6 +158,28 @@ def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
     assert "sub-folders named after the labels" in capsys.readouterr().err
 
 
+def test_the_next_version_goes_where_the_bundle_was_named(models, folder, monkeypatch, capsys):
+    """<models>/<name> may be a link, and the bundle and the folder may be named as `.`."""
+    (models / "elsewhere").mkdir()
+    (models / "fitted").rename(models / "elsewhere" / "disk")
+    (models / "fitted").symlink_to(models / "elsewhere" / "disk", target_is_directory=True)
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(folder)]) == 0
+    assert load_bundle(models / "fitted" / "4").manifest.version == 4
+    monkeypatch.chdir(folder)
+    assert main(["calibrate", str(models / "plain" / "1"), "--images", "."]) == 0
+    assert f"images of {folder.name} (sha256" in load_bundle(models / "plain" / "2").manifest.provenance.data
+    monkeypatch.chdir(models / "plain" / "2")
+    assert main(["calibrate", ".", "--images", str(folder)]) == 0
+    assert (models / "plain" / "3").is_dir()
+
+
+def test_a_bundle_in_another_place_is_refused_for_its_next_version_would_be_found_by_nobody(models, folder, capsys):
+    shutil.copytree(models / "fitted" / "3", models / "copies" / "bundle")
+    assert main(["calibrate", str(models / "copies" / "bundle"), "--images", str(folder)]) == 1
+    assert "expected it at <models>/fitted/3, not at copies/bundle" in capsys.readouterr().err
+    assert not (models / "fitted" / "4").exists()
+
+
 def test_a_file_that_cannot_be_read_is_left_out_by_name(models, folder, capsys):
     partly = models / "partly"
     partly.mkdir()
