@@ -1,6 +1,7 @@
 """A gate calibrated anew on a folder, by the command and with real bundles of both formats."""
 
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -52,6 +53,10 @@ def test_thresholds_are_those_of_the_images_and_the_graph_is_the_same(models, fo
     rows, probabilities = after.manifest.calibration_rows, tiny.answers(IMAGES)[0]
     assert sum(rows.is_right) == (probabilities.argmax(axis=1) == LABELS).sum()
     assert rows.probability_grid == before.manifest.calibration_rows.probability_grid
+    parts = tiny.parts_of(IMAGES)
+    order = np.argsort(tiny.fitted_scores(parts))
+    for column, name in enumerate(tiny.PARTS):
+        assert rows.parts[name] == pytest.approx(parts[order, column], abs=1e-2), "in the order of the fitted score"
     assert after.manifest.class_mix == tuple((np.bincount(probabilities.argmax(axis=1)) / NUM_IMAGES).tolist())
     assert after.manifest.figures.accuracy == (probabilities.argmax(axis=1) == LABELS).mean()
     assert ("", "right99") in {(point.gate, point.name) for point in after.manifest.promises}
@@ -156,6 +161,35 @@ def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
     assert not (models / "fitted" / "4").exists()
     assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(few), "--labels"]) != 0
     assert "sub-folders named after the labels" in capsys.readouterr().err
+
+
+class Queue:
+    """What the command asks of a service: items that were drawn by chance, and rejected ones that were not."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def review_items(self, model, state):
+        if state != "labelled":
+            return
+        for number, label in enumerate(LABELS):
+            item = {"id": str(number), "true_label": tiny.LABELS[label], "is_sampled": number % 4 == 0}
+            yield types.SimpleNamespace(**item)
+
+    def review_image(self, identifier):
+        return encode(IMAGES[int(identifier)])
+
+
+def test_of_a_review_queue_only_what_was_drawn_by_chance_counts(models, capsys, monkeypatch):
+    monkeypatch.setattr("portcullis.commands.connection.client_of", lambda arguments: Queue())
+    assert main(["calibrate", str(models / "fitted" / "3"), "--review"]) == 0
+    output = capsys.readouterr().out
+    assert "left out: 450 × kept for being rejected, not drawn by chance" in output
+    found = load_bundle(models / "fitted" / "4").manifest.calibration
+    assert found.scores == pytest.approx(np.sort(tiny.fitted_scores(tiny.parts_of(IMAGES[::4]))), abs=1e-3)
 
 
 def test_the_next_version_goes_where_the_bundle_was_named(models, folder, monkeypatch, capsys):
