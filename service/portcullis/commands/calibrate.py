@@ -104,11 +104,16 @@ def _of_folder(folder: Path, has_labels: bool, manifest: "Manifest") -> list["Pi
 
     if not has_labels:
         return [Picture(file.name, file.read_bytes) for file in find_images(folder)]
-    found = [Picture(file.name, file.read_bytes, file.relative_to(folder).parts[0]) for file in find_images(folder)]
+    found = [Picture(file.name, file.read_bytes, _label_of(file.relative_to(folder))) for file in find_images(folder)]
     if not any(picture.label in manifest.labels for picture in found):
-        examples = ", ".join(manifest.labels[:10])
-        raise PortcullisError(f"expected sub-folders named after the labels ({examples}, …) with images")
+        examples = ", ".join(manifest.labels[:10]) + (", …" if len(manifest.labels) > 10 else "")
+        raise PortcullisError(f"expected sub-folders named after the labels ({examples}) with images")
     return found
+
+
+def _label_of(path: Path) -> str:
+    """The first folder of a path below the one that was named."""
+    return path.parts[0] if len(path.parts) > 1 else "(in no sub-folder)"
 
 
 def _of_review(client: Client, name: str) -> list["Picture"]:

@@ -160,7 +160,15 @@ def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
     assert "could promise to reject at most 5.3% of familiar images" in refused, "one of 19, by chance the strangest"
     assert not (models / "fitted" / "4").exists()
     assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(few), "--labels"]) != 0
-    assert "sub-folders named after the labels" in capsys.readouterr().err
+    assert "expected sub-folders named after the labels (red, green, blue) with images" in capsys.readouterr().err
+
+
+def test_images_in_no_sub_folder_are_left_out_together(models, folder, tmp_path, capsys):
+    shutil.copytree(folder, tmp_path / "mixed")
+    for file in sorted(folder.glob("red/0*.png"))[:3]:
+        shutil.copy(file, tmp_path / "mixed")
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(tmp_path / "mixed"), "--labels"]) == 0
+    assert "left out: 3 × '(in no sub-folder)' is none of the bundle's labels" in capsys.readouterr().out
 
 
 class Queue:
