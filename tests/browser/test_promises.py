@@ -51,7 +51,7 @@ def test_a_person_chooses_by_class_then_both_promises_then_one_threshold_again(o
         page.locator(".gate .intro", has_text=f"({point})").wait_for()
         assert in_force(service) == point
         intro = page.locator(".gate .intro").inner_text()
-        assert ("Of familiar images that pass, at most" in intro) == ("right" in point)
+        assert ("Of familiar (in-distribution) images that pass, at most" in intro) == ("right" in point)
         assert ("Nothing is said about out-of-distribution (OOD) images" in intro) == ("right" in point)
         assert ("scores below" in intro) == (point != "right99")
         caught = page.locator(".caught caption").inner_text()

@@ -1,11 +1,13 @@
 """Writes the next version of a bundle with another calibration: same graph, new manifest, a card of its own."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from portcullis.bundle import files, gate, right
 from portcullis.bundle.files import Bundle, write_bundle
+from portcullis.bundle.gate import Gate
 from portcullis.bundle.grammar import BY_CLASS
 from portcullis.bundle.manifest import Manifest
 from portcullis.bundle.promises import Promises
@@ -26,10 +28,21 @@ class Promise:
     """What is promised, or why it cannot be."""
 
 
-def next_manifest(bundle: Bundle, answers: Answers) -> Manifest:
-    """The manifest of the next version, its gate on these images; refused where they are too few for any promise."""
+def check_place(bundle: Bundle) -> None:
+    """Refuse a bundle that lies where nobody would find a next version beside it."""
     if bundle.path.is_symlink():  # one bundle that a platform has put there: the place beside it does not last
         raise BundleError(f"the models directory holds {bundle.label} alone, and has no place for a next version")
+    place = _place(bundle)
+    if (place.parent.name, place.name) != (bundle.manifest.name, str(bundle.manifest.version)):
+        raise BundleError(
+            f"a next version goes beside the one that it comes from: expected it at <models>/{bundle.label}, "
+            f"not at {place.parent.name}/{place.name}"
+        )
+
+
+def next_manifest(bundle: Bundle, answers: Answers) -> Manifest:
+    """The manifest of the next version, its gate on these images; refused where they are too few for any promise."""
+    check_place(bundle)
     known = files.versions(_models(bundle), bundle.manifest.name)
     return recalibrate(bundle.manifest, answers, max(known, default=bundle.manifest.version) + 1)
 
@@ -59,7 +72,10 @@ def _promise(promises: Promises, asked_for: str) -> Promise:
         return Promise(asked_for, False, why_not if why_not.startswith(f"{asked_for} ") else f"{asked_for}: {why_not}")
     if chosen.right is None:
         within = " of each answered class" if chosen.by_class is not None else ""
-        text = f"{asked_for}: rejects at most {100 * chosen.rejected_share:.3g} % of familiar images{within}"
+        text = (
+            f"{asked_for}: rejects at most {100 * chosen.rejected_share:.3g} % of familiar images{within} on average, "
+            f"{100 * _bound(chosen, asked_for):.3g} % with 95 % confidence"
+        )
     else:
         text = (
             f"{asked_for}: of familiar images that pass, at most {100 * chosen.right.risk:.3g} % are answered wrongly "
@@ -68,8 +84,20 @@ def _promise(promises: Promises, asked_for: str) -> Promise:
     return Promise(asked_for, True, text)
 
 
+def _bound(chosen: Gate, asked_for: str) -> float:
+    """The share that these calibration images do not exceed with 95 % confidence: far above the mean where few."""
+    calibrations = [chosen.calibration] if chosen.by_class is None else [one.calibration for one in chosen.by_class]
+    name = asked_for.partition(":")[0]
+    return max(gate.operating_point(name, calibration).rejected_share_bound for calibration in calibrations)
+
+
 def _models(bundle: Bundle) -> Path:
-    return bundle.path.resolve().parent.parent
+    return _place(bundle).parent.parent
+
+
+def _place(bundle: Bundle) -> Path:
+    """As it was named, without `.` and `..`: a link on the way, as from <models>/<name> to another disk, stays one."""
+    return Path(os.path.abspath(bundle.path))  # noqa: PTH100 (resolve would follow links)
 
 
 def _report(before: Manifest, manifest: Manifest) -> list[str]:

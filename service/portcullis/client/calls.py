@@ -1,5 +1,6 @@
 """What can be asked of a service, as data: a request and how to read its answer. No connection here."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from portcullis.client.failures import Unreadable
+from portcullis.client.failures import Refused, Unreadable
 from portcullis.schemas.answers import (
     Answer,
     BatchAnswer,
@@ -143,6 +144,7 @@ def drift(name: str) -> Call[DriftInfo]:
 
 
 def set_gate(name: str, operating_point: str | None, threshold: float | None) -> Call[GateChanged]:
+    _check_number("threshold", threshold)
     change = {"operating_point": operating_point} if operating_point is not None else {"threshold": threshold}
     return Call("PUT", f"/v1/models/{_segment(name)}/gate", as_model(GateChanged), json=change)
 
@@ -177,6 +179,7 @@ def swap(name: str, version: int | None, pin: bool | None) -> Call[ModelChanged]
 
 
 def start_shadow(name: str, version: int, share: float) -> Call[ModelChanged]:
+    _check_number("share", share)
     change = {"version": version, "share": share}
     return Call("PUT", f"/v1/models/{_segment(name)}/shadow", as_model(ModelChanged), json=change)
 
@@ -199,6 +202,12 @@ def review_image(item: str) -> Call[bytes]:
 
 def review_change(item: str, change: Mapping[str, str]) -> Call[ReviewItem]:
     return Call("PUT", f"/v1/review/{_segment(item)}", as_model(ReviewItem), json=dict(change))
+
+
+def _check_number(name: str, value: float | None) -> None:
+    """Refuse what JSON cannot say, as the service would."""
+    if value is not None and not math.isfinite(value):
+        raise Refused("invalid_parameter", f"expected a {name} that is a finite number, got {value}")
 
 
 def _segment(text: str) -> str:

@@ -57,10 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
         from portcullis.bundle.engine import Engine, start
         from portcullis.bundle.familiar import read_pictures
         from portcullis.bundle.files import load_bundle
-        from portcullis.bundle.next_version import FAMILIAR_ONLY, next_manifest, promises_of, write_next
+        from portcullis.bundle.next_version import FAMILIAR_ONLY, check_place, next_manifest, promises_of, write_next
         from portcullis.bundle.providers import EngineOptions
 
     bundle = load_bundle(arguments.bundle)
+    check_place(bundle)
     with _pictures(arguments, bundle.manifest) as (pictures, source):
         engine = start(bundle, EngineOptions(threads=devices.num_cores()))
         with tqdm(total=len(pictures), unit="image", disable=None) as bar:
@@ -89,7 +90,8 @@ def _showing(run: "Run", bar: Any) -> "Run":
 def _pictures(arguments: argparse.Namespace, manifest: "Manifest") -> Iterator[tuple[list["Picture"], str]]:
     """Those that are asked for, and where they come from; a queue can be read within the block."""
     if not arguments.review:
-        yield _of_folder(arguments.images, arguments.labels, manifest), arguments.images.name
+        folder: Path = arguments.images
+        yield _of_folder(folder, arguments.labels, manifest), folder.resolve().name  # which `.` has too
         return
     if arguments.labels:
         raise PortcullisError("--labels goes with --images: images of a review queue bring theirs")
@@ -102,11 +104,16 @@ def _of_folder(folder: Path, has_labels: bool, manifest: "Manifest") -> list["Pi
 
     if not has_labels:
         return [Picture(file.name, file.read_bytes) for file in find_images(folder)]
-    found = [Picture(file.name, file.read_bytes, file.relative_to(folder).parts[0]) for file in find_images(folder)]
+    found = [Picture(file.name, file.read_bytes, _label_of(file.relative_to(folder))) for file in find_images(folder)]
     if not any(picture.label in manifest.labels for picture in found):
-        examples = ", ".join(manifest.labels[:10])
-        raise PortcullisError(f"expected sub-folders named after the labels ({examples}, …) with images")
+        examples = ", ".join(manifest.labels[:10]) + (", …" if len(manifest.labels) > 10 else "")
+        raise PortcullisError(f"expected sub-folders named after the labels ({examples}) with images")
     return found
+
+
+def _label_of(path: Path) -> str:
+    """The first folder of a path below the one that was named."""
+    return path.parts[0] if len(path.parts) > 1 else "(in no sub-folder)"
 
 
 def _of_review(client: Client, name: str) -> list["Picture"]:

@@ -228,8 +228,13 @@ def _one(rows: list[Row], identifier: str) -> Row:
 
 
 def _seen_again(session: Session, payload: bytes, answer: dict[str, Any]) -> bool:
-    again = "UPDATE review_items SET num_seen = num_seen + 1 WHERE model = :model AND digest = :digest"
-    return session.count(again, model=answer["model"], digest=_digest(payload)) > 0
+    """Count it; whether it was drawn by chance this time or before, as a rejected image is kept undrawn too."""
+    again = (
+        "UPDATE review_items SET num_seen = num_seen + 1, is_sampled = is_sampled | :is_sampled"
+        " WHERE model = :model AND digest = :digest"
+    )
+    values = {"model": answer["model"], "digest": _digest(payload), "is_sampled": int(answer["is_sampled"])}
+    return session.count(again, **values) > 0
 
 
 def _digest(payload: bytes) -> str:

@@ -94,13 +94,19 @@ def test_a_score_that_was_not_calibrated_is_refused_with_those_that_were(promise
 # -- by class --------------------------------------------------------------------------------------------------------
 
 
-def test_thresholds_by_class_are_those_of_the_images_answered_so(manifest, promises):
-    rows, chosen = manifest.calibration_rows, promises.gate("accept95:by-class")
+@pytest.mark.parametrize("score", ["fitted", "mmles"])
+def test_thresholds_by_class_are_those_of_the_images_answered_so(manifest, promises, score):
+    rows, chosen = manifest.calibration_rows, promises.gate(f"{score}:accept95:by-class")
+    column = manifest.calibration.scores if score == "fitted" else rows.parts[score]
     for index in range(3):
-        scores = sorted(s for s, c in zip(manifest.calibration.scores, rows.class_indices, strict=True) if c == index)
+        scores = sorted(s for s, c in zip(column, rows.class_indices, strict=True) if c == index)
         assert chosen.threshold_for(index) == scores[math.floor(Fraction(5, 100) * (len(scores) + 1)) - 1]
-        image = row(scores[10], class_index=index)
+        image = row(scores[10], class_index=index, parts=(scores[10], math.nan))
         assert chosen.p_value(image) == 12 / (len(scores) + 1)
+
+
+def test_a_gate_by_class_is_told_as_it_is_published(promises):
+    chosen = promises.gate("accept95:by-class")
     assert promises.by_class["accept95"] == tuple(one.threshold for one in chosen.by_class)
     assert (chosen.rejected_share, chosen.operating_point) == (0.05, "accept95:by-class")
 
@@ -167,11 +173,23 @@ def test_right_is_proven_for_the_rule_as_a_whole(manifest, promises):
     assert alone.stranger_share == 0
 
 
-def test_right_behind_every_kind_of_gate(promises):
+def test_right_behind_every_kind_of_gate(manifest, promises):
     for text in ("mmles:accept95+right95", "accept95:by-class+right95", "mmles:accept90:by-class+right95"):
         chosen = promises.gate(text)
         assert (chosen.operating_point, chosen.right.gate) == (text, text.removesuffix("+right95"))
         assert 0.5 <= chosen.min_probability < 1
+        rows, scores = manifest.calibration_rows, manifest.calibration.scores
+        images = zip(scores, rows.class_indices, rows.probabilities, rows.parts["mmles"], strict=True)
+        passes = [gate.decide(row(*image, parts=(mmles, math.nan)), chosen)[1] is None for *image, mmles in images]
+        assert chosen.right.coverage == sum(passes) / 999
+
+
+def test_the_image_that_sets_the_threshold_proves_nothing_about_those_above_it():
+    """right95 takes 59 images without a wrong answer; accept50 has that many above its threshold from 118 on."""
+    proven, not_proven = (_with_rows([float(score) for score in range(num)], [0] * num) for num in (118, 117))
+    assert choose("accept50+right95", proven).right.coverage == 60 / 118
+    with pytest.raises(UnknownOperatingPoint, match=r"at least 59 .* there are 58 with 0 wrong"):
+        choose("accept50+right95", not_proven)
 
 
 def test_a_bundle_of_format_1_refuses_what_needs_rows_and_says_what_to_do():
@@ -218,7 +236,7 @@ def _with_rows(scores: list[float], classes: list[int], max_kept: int = 10_000) 
     calibration = gate.summarise(scores, max_kept)
     rows = CalibrationRows(
         class_indices=classes, probabilities=[1.0] * num, is_right=[True] * num, true_probabilities=[1.0] * num,
-        parts={"mmles": scores},
+        parts={"mmles": scores}, probability_grid=(0.9,),
     )  # fmt: skip
     changes = {"calibration": calibration, "calibration_rows": rows, "operating_points": ()}
     return _BASE.model_copy(update=changes | {"labels": ("a", "b")})

@@ -1,9 +1,11 @@
 """A gate calibrated anew on a folder, by the command and with real bundles of both formats."""
 
 import shutil
+import types
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from portcullis.__main__ import main
 from portcullis.bundle.engine import Engine
@@ -51,6 +53,10 @@ def test_thresholds_are_those_of_the_images_and_the_graph_is_the_same(models, fo
     rows, probabilities = after.manifest.calibration_rows, tiny.answers(IMAGES)[0]
     assert sum(rows.is_right) == (probabilities.argmax(axis=1) == LABELS).sum()
     assert rows.probability_grid == before.manifest.calibration_rows.probability_grid
+    parts = tiny.parts_of(IMAGES)
+    order = np.argsort(tiny.fitted_scores(parts))
+    for column, name in enumerate(tiny.PARTS):
+        assert rows.parts[name] == pytest.approx(parts[order, column], abs=1e-2), "in the order of the fitted score"
     assert after.manifest.class_mix == tuple((np.bincount(probabilities.argmax(axis=1)) / NUM_IMAGES).tolist())
     assert after.manifest.figures.accuracy == (probabilities.argmax(axis=1) == LABELS).mean()
     assert ("", "right99") in {(point.gate, point.name) for point in after.manifest.promises}
@@ -96,6 +102,10 @@ def test_without_labels_there_are_operating_points_by_class_too_but_nothing_abou
     assert "  accept95+right99 needs labelled calibration images" in output
 
 
+def _by_class(path):
+    return Promises(load_bundle(path).manifest).gate("accept95:by-class").by_class
+
+
 def test_every_gate_is_told_under_its_own_name_and_that_it_is_for_familiar_images(models, folder, capsys):
     few = models / "sixty"
     few.mkdir()
@@ -103,11 +113,16 @@ def test_every_gate_is_told_under_its_own_name_and_that_it_is_for_familiar_image
         shutil.copy(file, few)
     main(["calibrate", str(models / "fitted" / "3"), "--images", str(few)])
     output = capsys.readouterr().out
+    bound = 100 * stats.beta.ppf(0.95, 3, 58)  # the third smallest of 60 scores
+    assert f"  accept95: rejects at most 5 % of familiar images on average, {bound:.3g} % with 95 % conf" in output
     assert "  accept99:by-class: accept99 needs at least 99 calibration images" in output
     assert output.rstrip().endswith("All of this holds for familiar (in-distribution) images only.")
     main(["calibrate", str(models / "fitted" / "3"), "--images", str(folder), "--labels"])
     output = capsys.readouterr().out
-    assert "  accept95:by-class: rejects at most 5 % of familiar images of each answered class\n" in output
+    bounds = [operating_point("accept95", one.calibration) for one in _by_class(models / "fitted" / "5")]
+    worst = max(point.rejected_share_bound for point in bounds)
+    of_each = f"of each answered class on average, {100 * worst:.3g} % with 95 % confidence"
+    assert f"  accept95:by-class: rejects at most 5 % of familiar images {of_each}\n" in output
     assert "  accept95+right995: right995 cannot be proven" in output
 
 
@@ -145,7 +160,66 @@ def test_too_few_images_are_refused_with_what_it_takes(models, folder, capsys):
     assert "could promise to reject at most 5.3% of familiar images" in refused, "one of 19, by chance the strangest"
     assert not (models / "fitted" / "4").exists()
     assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(few), "--labels"]) != 0
-    assert "sub-folders named after the labels" in capsys.readouterr().err
+    assert "expected sub-folders named after the labels (red, green, blue) with images" in capsys.readouterr().err
+
+
+def test_images_in_no_sub_folder_are_left_out_together(models, folder, tmp_path, capsys):
+    shutil.copytree(folder, tmp_path / "mixed")
+    for file in sorted(folder.glob("red/0*.png"))[:3]:
+        shutil.copy(file, tmp_path / "mixed")
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(tmp_path / "mixed"), "--labels"]) == 0
+    assert "left out: 3 × '(in no sub-folder)' is none of the bundle's labels" in capsys.readouterr().out
+
+
+class Queue:
+    """What the command asks of a service: items that were drawn by chance, and rejected ones that were not."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def review_items(self, model, state):
+        if state != "labelled":
+            return
+        for number, label in enumerate(LABELS):
+            item = {"id": str(number), "true_label": tiny.LABELS[label], "is_sampled": number % 4 == 0}
+            yield types.SimpleNamespace(**item)
+
+    def review_image(self, identifier):
+        return encode(IMAGES[int(identifier)])
+
+
+def test_of_a_review_queue_only_what_was_drawn_by_chance_counts(models, capsys, monkeypatch):
+    monkeypatch.setattr("portcullis.commands.connection.client_of", lambda arguments: Queue())
+    assert main(["calibrate", str(models / "fitted" / "3"), "--review"]) == 0
+    output = capsys.readouterr().out
+    assert "left out: 450 × kept for being rejected, not drawn by chance" in output
+    found = load_bundle(models / "fitted" / "4").manifest.calibration
+    assert found.scores == pytest.approx(np.sort(tiny.fitted_scores(tiny.parts_of(IMAGES[::4]))), abs=1e-3)
+
+
+def test_the_next_version_goes_where_the_bundle_was_named(models, folder, monkeypatch, capsys):
+    """<models>/<name> may be a link, and the bundle and the folder may be named as `.`."""
+    (models / "elsewhere").mkdir()
+    (models / "fitted").rename(models / "elsewhere" / "disk")
+    (models / "fitted").symlink_to(models / "elsewhere" / "disk", target_is_directory=True)
+    assert main(["calibrate", str(models / "fitted" / "3"), "--images", str(folder)]) == 0
+    assert load_bundle(models / "fitted" / "4").manifest.version == 4
+    monkeypatch.chdir(folder)
+    assert main(["calibrate", str(models / "plain" / "1"), "--images", "."]) == 0
+    assert f"images of {folder.name} (sha256" in load_bundle(models / "plain" / "2").manifest.provenance.data
+    monkeypatch.chdir(models / "plain" / "2")
+    assert main(["calibrate", ".", "--images", str(folder)]) == 0
+    assert (models / "plain" / "3").is_dir()
+
+
+def test_a_bundle_in_another_place_is_refused_for_its_next_version_would_be_found_by_nobody(models, folder, capsys):
+    shutil.copytree(models / "fitted" / "3", models / "copies" / "bundle")
+    assert main(["calibrate", str(models / "copies" / "bundle"), "--images", str(folder)]) == 1
+    assert "expected it at <models>/fitted/3, not at copies/bundle" in capsys.readouterr().err
+    assert not (models / "fitted" / "4").exists()
 
 
 def test_a_file_that_cannot_be_read_is_left_out_by_name(models, folder, capsys):

@@ -129,6 +129,13 @@ def test_gate_shows_and_changes(admin, capsys):
     assert "forbidden" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_what_is_no_number_is_refused_in_one_line(admin, capsys, number):
+    for command in (["gate", "--threshold=" + number], ["models", "shadow", "tiny", "2", "--", number]):
+        assert main(command) == 1
+        assert f"that is a finite number, got {number} (invalid_parameter)" in capsys.readouterr().err
+
+
 def test_models_are_loaded_shadowed_and_unloaded(admin, reviewed_service, capsys):
     url = ["--url", reviewed_service.url]
     assert main(["models", *url, "load", "tiny", "2"]) == 0  # a flag of the command holds for its action

@@ -68,6 +68,32 @@ def kept(store, **equal_to):
     return store.page({"model": None, **equal_to}, 1000).rows
 
 
+def test_an_image_that_comes_again_counts_as_drawn_once_it_was(queue):
+    """Accepted images are kept when they are drawn, be it the third time; so rejected ones must count as drawn then."""
+    store = queue.store()
+    for is_sampled, expected in ((False, 0), (True, 1), (False, 1)):
+        store.add([(image(1), answer(is_sampled=is_sampled))])
+        [row] = kept(store)
+        assert row["is_sampled"] == expected
+    assert row["num_seen"] == 3
+    assert [drawn["id"] for drawn in store.sampled("m", "open")] == [row["id"]]
+
+
+def test_only_images_that_were_drawn_are_a_sample(queue):
+    store = queue.store()
+    store.add([(image(number), answer(is_sampled=number % 2 == 0)) for number in range(6)])
+    for row in kept(store)[:4]:
+        store.decide(row["id"], "labelled", "cat", "me")
+    found = [store.sampled("m", state) for state in ("labelled", "open")]
+    assert sum(map(len, found)) == 3
+    assert all(
+        row["is_sampled"] and row["state"] == state
+        for state, rows in zip(("labelled", "open"), found, strict=True)
+        for row in rows
+    )
+    assert store.sampled("other", "open") == []
+
+
 def test_an_item_is_kept_with_its_answer_and_its_very_bytes(queue):
     store = queue.store()
     assert store.add([(RED, answer())]) == 1

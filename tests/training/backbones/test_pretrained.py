@@ -106,6 +106,7 @@ MIDDLES = {
     "torchvision:resnet18": ("body.layer3", 224),
     "timm:vit_tiny_patch16_224": ("body.blocks.7", 224),  # of twelve alike
     "timm:convnext_atto": ("body.stages.2", 224),
+    "timm:edgenext_xx_small": ("body.stages.2", 224),  # not the weights of its attention, 12×12
     "resnet9": ("body.3", 32),
     "whitened": ("body.14", 32),
 }

@@ -79,6 +79,8 @@ def test_the_fitted_score_is_fixed_before_the_calibration_images_are_read(evalua
     fewer = trained.splits.calibration.subset(np.arange(50))
     other, again = calibrate_trained(replace(trained, splits=replace(trained.splits, calibration=fewer)))
     assert calibration.score == other.score and calibration.scores != other.scores
+    assert calibration.rows is not None and other.rows is not None
+    assert calibration.rows.probability_grid == other.rows.probability_grid, "nor in the candidates of right99"
     for part, constants in score.constants.items():
         for name, tensor in constants.items():
             np.testing.assert_array_equal(tensor, again.constants[part][name])

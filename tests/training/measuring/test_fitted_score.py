@@ -8,6 +8,7 @@ from scipy import optimize
 from portcullis.bundle import gate
 from portcullis_training.data import ArrayImages, ImageSet
 from portcullis_training.graph.score_parts import OwnScore
+from portcullis_training.measuring import part_constants
 from portcullis_training.measuring.fitted_score import FittingImages, fit_score
 from portcullis_training.measuring.metrics import Array, auroc
 from portcullis_training.measuring.readings import Readings
@@ -154,5 +155,8 @@ def test_one_part_is_the_score_as_it_is_and_makes_no_strangers() -> None:
     torch.testing.assert_close(score, parts[:, 3])
     assert middle.lean().info.parts == ("mmles", "middle")
     assert asked == ["training images for the score"]
+    expected = part_constants.of_all(reads("all training images, for so few are all taken", IMAGES.train).middle)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(middle.constants["middle"][name], tensor)
     assert fit_score(IMAGES, noting, own, chosen="mmles", seed=0).score.info.parts == ("mmles",)
     assert len(asked) == 1, "the method's own score has nothing to fit"

@@ -34,8 +34,9 @@ class _Seen:
 def find_middle(network: nn.Module, image: Tensor) -> str:
     """The path of the middle block, by sending one image (1, 3, H, W) through the network."""
     seen = _watch(network, image)
-    # A convolution alone ends no block: it may as well begin the next one, before that shrinks its map.
-    maps = [one for one in seen if one.is_map and not issubclass(one.kind, nn.Conv2d)]
+    # A convolution alone ends no block: it may as well begin the next one, before that shrinks its map. What dropout
+    # gives may be weights of attention, which look like a map and are none.
+    maps = [one for one in seen if one.is_map and not issubclass(one.kind, nn.Conv2d | nn.Dropout)]
     last = next((one.num_places for one in reversed(maps) if one.num_places > 1), 1)  # pooling leaves one place
     larger = [one for one in maps if one.num_places > last]
     if not larger or not seen[-1].is_map:

@@ -53,7 +53,7 @@ export function ruleText(gate, scoreText) {
 }
 
 export function rightText(right) {
-  return `Of familiar images that pass, at most ${percent(right.risk)} are answered wrongly, with 95 % confidence; ${percent(right.coverage)} pass. Nothing is said about out-of-distribution (OOD) images.`;
+  return `Of familiar (in-distribution) images that pass, at most ${percent(right.risk)} are answered wrongly, with 95 % confidence; ${percent(right.coverage)} pass. Nothing is said about out-of-distribution (OOD) images.`;
 }
 
 /** The thresholds of a gate by class, folded away: there may be a thousand. */
