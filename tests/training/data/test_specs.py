@@ -75,13 +75,17 @@ def test_class_names_are_given_by_commas(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_outside_sets_that_cannot_be_measured_are_refused_before_anything_is_trained(tmp_path):
     for name in ("one/test", "two/test"):
-        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "deeper").mkdir(parents=True)
+        (tmp_path / name / "deeper" / "photo.JPG").write_bytes(b"looked at later")
+    (tmp_path / "empty").mkdir()
     one, two = (f"folder:{tmp_path / name / 'test'}" for name in ("one", "two"))
     assert outside_specs(("shuffled", one)) == {"shuffled": "shuffled", "test": one}
     with pytest.raises(DataError, match="two outside sets are called 'test'"):
         outside_specs((one, two))
     with pytest.raises(DataError, match="nowhere is not there"):
         outside_specs(("constant", f"npz:{tmp_path / 'nowhere'}"))
+    with pytest.raises(DataError, match="empty: holds no images; expected files like"):
+        outside_specs(("constant", f"folder:{tmp_path / 'empty'}"))
     for wrong, message in (("cifra10", "did you mean 'cifar10'"), ("grey:cifra10", "did you mean 'cifar10'"),
                            ("noise:unifrom", "one of noise:uniform, noise:smooth")):  # fmt: skip
         with pytest.raises(DataError, match=message):

@@ -16,6 +16,7 @@ from portcullis_training.data.sources import Source
 from portcullis_training.errors import DataError
 
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".jfif", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
+_NO_IMAGES = f"folder:{{}}: holds no images; expected files like {', '.join(sorted(EXTENSIONS))}"
 VALIDATION_FOLDERS = ("val", "valid", "validation")
 DEFAULT_SIZE = 224
 
@@ -88,6 +89,12 @@ def read_strangers(location: str, spec: ImageSpec, config: RunConfig) -> FileIma
     inspection = _seen(root, found, only_readable(root, found, spec, config.num_workers))
     _report(inspection, config)
     return PhotoFolder(root, (), spec, inspection, Counter()).images("train")
+
+
+def refuse_without_images(location: str) -> None:
+    """Look no further than to the first image: this is asked before anything is trained."""
+    if not any(_is_image(path) for path in _existing(location).rglob("*")):
+        raise DataError(_NO_IMAGES.format(location))
 
 
 def _existing(location: str) -> Path:
@@ -170,7 +177,7 @@ def _report(inspection: Inspection, config: RunConfig) -> None:
 def _seen(root: Path, found: list[Found], inspection: Inspection) -> Inspection:
     """Refuse a folder in which there is nothing to be seen."""
     if not found:
-        raise DataError(f"folder:{root}: holds no images; expected files like {', '.join(sorted(EXTENSIONS))}")
+        raise DataError(_NO_IMAGES.format(root))
     if not inspection.photos:
         raise DataError(f"folder:{root}: none of {len(found)} files is a readable image; the first is {found[0][0]}")
     return inspection

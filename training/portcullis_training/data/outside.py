@@ -11,7 +11,7 @@ from PIL import Image
 from portcullis.bundle.manifest import ImageSpec
 from portcullis.bundle.preprocess import Pixels, fit
 from portcullis_training.config import RunConfig
-from portcullis_training.data.folder import read_strangers
+from portcullis_training.data.folder import read_strangers, refuse_without_images
 from portcullis_training.data.image_set import ArrayImages, ImageSet, as_array
 from portcullis_training.data.laid_out import folder_of
 from portcullis_training.data.specs import read_arrays, reader_of, to_spec
@@ -44,7 +44,11 @@ def outside_specs(specs: Sequence[str]) -> dict[str, str]:
 def _refuse_unknown(spec: str) -> None:
     if spec.startswith("noise:") and spec not in MAKERS:
         raise DataError(f"unknown outside set {spec!r}; expected one of {', '.join(MAKERS)}, or a data spec")
-    if spec not in MAKERS and not _folder(spec):
+    if spec in MAKERS:
+        return
+    if folder := _folder(spec):
+        refuse_without_images(folder)
+    else:
         reader_of(spec)
 
 
