@@ -1,5 +1,6 @@
 """A bundle on disk, `models/<name>/<version>/`: read, written and verified. Knows digests and files, no arithmetic."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -89,6 +90,10 @@ def write_bundle(
     except BaseException as error:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise BundleError(
+                f"bundle {manifest.name}/{manifest.version} was written by somebody else just now; try again"
+            ) from error
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             raise BundleError(f"cannot write bundle {manifest.name}/{manifest.version}: {reason}") from error

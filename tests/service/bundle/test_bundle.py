@@ -148,6 +148,19 @@ def test_a_bundle_that_fails_its_check_is_never_written(tmp_path):
     assert list((tmp_path / "tiny").iterdir()) == []
 
 
+def test_of_two_that_write_a_version_at_once_the_second_is_told_so(tmp_path):
+    models = tmp_path / "models"
+
+    def overtake(bundle):
+        tiny.write(tmp_path / "other")
+        (tmp_path / "other" / "tiny" / "1").rename(models / "tiny" / "1")
+
+    with pytest.raises(BundleError, match="tiny/1 was written by somebody else just now; try again"):
+        write_bundle(models, tiny.manifest(), {"model.onnx": tiny.graph()}, check=overtake)
+    assert [path.name for path in (models / "tiny").iterdir()] == ["1"]
+    load_bundle(models / "tiny" / "1")
+
+
 def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
