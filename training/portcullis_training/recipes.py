@@ -14,7 +14,7 @@ _CIFAR10_ON_CPU: dict[str, Any] = {
 
 # What raises a small network (Jordan 2024; cutout also the score): more decay, faster biases, stronger augmentation.
 _LONG_CIFAR10_ON_CPU: dict[str, Any] = {
-    **_CIFAR10_ON_CPU, "epochs": 32, "progressive_resizing": ((0.625, 24),), "learning_rate": 0.5, "warmup": 0.2,
+    **_CIFAR10_ON_CPU, "epochs": 72, "progressive_resizing": ((0.6, 24),), "learning_rate": 0.5, "warmup": 0.2,
     "weight_decay": 1.2e-3, "norm_bias_rate": 8.0, "initialisation": "identity", "crop_pixels": 4,
     "alternating_flips": True, "cutout_pixels": 10,
 }  # fmt: skip
@@ -33,7 +33,7 @@ RECIPES: dict[str, RunConfig] = {
         progressive_resizing=((0.6, 24),), precision="float32",
     ),
     "cifar10-whitened": RunConfig(
-        name="cifar10-whitened", backbone="whitened-residual:96-384-384", **_LONG_CIFAR10_ON_CPU,
+        name="cifar10-whitened", backbone="whitened-residual:64-256-256", **_LONG_CIFAR10_ON_CPU,
     ),
     "fashion-mnist": RunConfig(
         name="fashion-mnist", data="fashion_mnist", outside=("mnist", "grey:cifar10"), backbone="resnet9",

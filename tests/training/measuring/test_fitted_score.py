@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import optimize
+from sklearn.linear_model import LogisticRegression
 
 from portcullis.bundle import gate
 from portcullis_training.data import ArrayImages, ImageSet
@@ -12,7 +13,7 @@ from portcullis_training.measuring import part_constants
 from portcullis_training.measuring.fitted_score import FittingImages, fit_score
 from portcullis_training.measuring.metrics import Array, auroc
 from portcullis_training.measuring.readings import Readings
-from portcullis_training.measuring.stranger_weights import MIN_SHARE, PENALTY, TOLERANCE, _fit, weights_against
+from portcullis_training.measuring.stranger_weights import MARGIN, PENALTY, Judged, weights_against
 
 RANDOM = np.random.default_rng(0)
 
@@ -51,33 +52,54 @@ def test_a_part_can_be_left_out() -> None:
     assert weights[0] == 0 and weights[1] > 0.5
 
 
-def test_a_part_stays_only_where_the_loss_would_grow_without_it() -> None:
-    familiar, strange = rows([0, 0, 0]), rows([-2, 0, 0])
-    familiar[:, 1] = familiar[:, 0] + 0.3 * familiar[:, 1]  # sees what the first sees, less well
-    strange[:, 1] = strange[:, 0] + 0.3 * strange[:, 1]
-    weights = weights_against(familiar, [strange, rows([0, 0, -2])])
+def test_a_part_stays_only_where_it_is_missed() -> None:
+    def seen(mean: list[float]) -> Array:
+        found = rows(mean)
+        found[:, 1] += found[:, 0]  # the second part sees what the first sees, less well
+        return found
+
+    strangers = [seen([-2, 0, 0]) for _ in range(4)] + [seen([0, 0, -2]) for _ in range(4)]
+    weights = weights_against(seen([0, 0, 0]), strangers)
     assert weights[0] > 0.5 and weights[1] == 0
-    assert weights[2] > 0.5, "it alone tells the second kind"
+    assert weights[2] > 0.5, "it alone tells the other kinds"
+
+
+def told_of_a_kind_left_out(familiar: Array, strangers: list[Array], number: int, parts: list[int]) -> float:
+    """By weights against all other kinds, found in another way than the rule's own."""
+    others = [kind[:, parts] for place, kind in enumerate(strangers) if place != number]
+    rows = np.concatenate([familiar[:, parts], *others])
+    shares = [np.full(len(familiar), 1 / len(familiar))]
+    shares += [np.full(len(kind), 1 / len(kind) / len(others)) for kind in others]
+    labels = np.arange(len(rows)) < len(familiar)
+    found = LogisticRegression(C=1 / (4 * PENALTY), tol=1e-8).fit(rows, labels, np.concatenate(shares))
+    assert (found.coef_ >= 0).all(), "no bound had a say"
+    return auroc(familiar[:, parts] @ found.coef_[0], strangers[number][:, parts] @ found.coef_[0])
+
+
+def test_parts_are_judged_on_kinds_of_strangers_that_their_weights_were_not_fitted_on() -> None:
+    """The last part tells one kind perfectly, so that fitting takes to it, and nothing of any other."""
+    familiar, strangers = rows([0] * 3), [rows([-1.2, -1, 0]) for _ in range(3)] + [rows([0, -0.2, -4])]
+    judged: Judged = {}
+    weights = weights_against(familiar, strangers, judged=judged)
+    assert weights[2] == 0 and weights[:2].min() > 0
+    assert judged[0, 1] >= max(judged.values()) - MARGIN
+    for parts, told in judged.items():
+        by_kind = [told_of_a_kind_left_out(familiar, strangers, number, list(parts)) for number in range(4)]
+        assert told == pytest.approx(np.mean(by_kind), abs=1e-3)
 
 
 def test_no_score_is_left_to_one_part_where_two_tell() -> None:
-    familiar, strange = rows([0, 0], 20_000), rows([-2, -0.4], 20_000)
-    both, weights = _fit(familiar, [strange], np.array([True, True]))
-    alone, _ = _fit(familiar, [strange], np.array([True, False]))
-    assert both < alone < (1 + TOLERANCE) * both and weights.min() > MIN_SHARE * weights.max(), "one would nearly do"
-    np.testing.assert_array_equal(weights_against(familiar, [strange]), weights)
+    weights = weights_against(rows([0, 0]), [rows([-2, -0.2]), rows([-2, -0.2])])
+    assert weights.min() > 0
 
 
-def test_parts_are_left_out_together_no_further_than_the_tolerance() -> None:
-    """Ten parts that tell alike: each could go, not all; the loss of what is kept says so."""
-    familiar, strange = rows([0] * 10), rows([-0.5] * 10)
-    kept = weights_against(familiar, [strange]) > 0
-    least, weights = _fit(familiar, [strange], np.ones(10, dtype=bool))
-    assert (weights > 0).all() and 1 < kept.sum() < 10
-    assert least < _fit(familiar, [strange], kept)[0] <= (1 + TOLERANCE) * least
-    for number in np.flatnonzero(kept):
-        fewer = kept & (np.arange(10) != number)
-        assert _fit(familiar, [strange], fewer)[0] > (1 + TOLERANCE) * least
+def test_of_parts_that_tell_alike_the_fewest_are_kept_that_tell_as_much() -> None:
+    familiar, strangers = rows([0] * 6), [rows([-0.5] * 4 + [0, 0]) for _ in range(3)]
+    judged: Judged = {}
+    kept = tuple(np.flatnonzero(weights_against(familiar, strangers, judged=judged)).tolist())
+    most = max(judged.values())
+    assert kept == (0, 1, 2, 3) and judged[kept] >= most - MARGIN
+    assert all(told < most - MARGIN for parts, told in judged.items() if len(parts) < len(kept))
 
 
 def test_where_no_part_tells_anything_all_count_alike() -> None:

@@ -19,7 +19,7 @@ from portcullis_training.graph.score_parts import Constants, OwnScore
 from portcullis_training.measuring import part_constants
 from portcullis_training.measuring.metrics import Array, Indices
 from portcullis_training.measuring.readings import Readings, ReadingsOf
-from portcullis_training.measuring.stranger_weights import weights_against
+from portcullis_training.measuring.stranger_weights import Judged, weights_against
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,8 @@ def _weighed(
     means, deviations = familiar.mean(axis=0), np.maximum(familiar.std(axis=0), 1e-12)
     standard = (familiar - means) / deviations
     strange = [(rows - means) / deviations for rows in strangers.values()]
-    weights = weights_against(standard, strange)
+    judged: Judged = {}
+    weights = weights_against(standard, strange, judged=judged)
     info = plain.model_copy(
         update={
             "name": FITTED,
@@ -101,7 +102,7 @@ def _weighed(
         }
     )
     ablation = {
-        name: tuple(weights_against(standard, strange, without=number).tolist())
+        name: tuple(weights_against(standard, strange, number, judged).tolist())
         for number, name in enumerate(plain.parts)
     }
     return info, ablation

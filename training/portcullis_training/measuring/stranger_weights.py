@@ -1,47 +1,63 @@
-"""Weights of a score's parts: a logistic regression of familiar images against strangers, with no weight below zero.
+"""Parts of a score and their weights: logistic regressions of familiar images against strangers, no weight below zero.
 
 Every kind of stranger has the same say, and familiar images as much as all strangers together. A weight below zero
-would call an image strange for looking familiar; that helps against one kind of stranger and betrays on the next.
+would call an image strange for looking familiar; that helps against one kind of stranger and betrays on the next. For
+the same reason parts are judged on kinds that their weights were not fitted on: those to come are of neither.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from scipy import optimize
 from scipy.special import expit
 
-from portcullis_training.measuring.metrics import Array
+from portcullis_training.measuring.metrics import Array, auroc
 
 PENALTY = 1e-3
-MIN_SHARE = 0.1
-"""A part with less than this share of the largest weight is left out: it would cost every answer time for nothing."""
-TOLERANCE = 0.05
-"""How much the loss may grow as further parts are left out, of that with all: one that hardly earns its place tells the
-made strangers better, and not those to come."""
+MARGIN = 1e-3
+"""Of sets of parts whose AUROC differs by no more than this the smallest is taken: a part costs every answer time."""
 MIN_PARTS = 2
 """Not fewer are left by that: what one part alone does not see, nothing would."""
 
-
-def weights_against(familiar: Array, strangers: Sequence[Array], without: int | None = None) -> Array:
-    """Weights (K,) of standardised parts (N, K), as few as will do; 0 for parts left out, by choice or as needless."""
-    used = np.arange(familiar.shape[1]) != without
-    least, weights = _fit(familiar, strangers, used)
-    if not weights.any():
-        return _equal(used)
-    used = weights >= MIN_SHARE * weights.max()
-    _, weights = _fit(familiar, strangers, used)
-    while used.sum() > MIN_PARTS:
-        smaller = [used & (np.arange(len(used)) != number) for number in np.flatnonzero(used)]
-        fits = [_fit(familiar, strangers, each) for each in smaller]
-        missed_least = int(np.argmin([loss for loss, _ in fits]))
-        if fits[missed_least][0] > (1 + TOLERANCE) * least:
-            break
-        used, weights = smaller[missed_least], fits[missed_least][1]
-    return weights
+Parts = tuple[int, ...]
+Judged = dict[Parts, float]
+"""AUROC of sets of parts against kinds of strangers left out in turn; what is known is not computed again."""
 
 
-def _fit(familiar: Array, strangers: Sequence[Array], used: Array) -> tuple[float, Array]:
-    """The least loss with these parts, and the weights (K,) that have it."""
+def weights_against(
+    familiar: Array, strangers: Sequence[Array], without: int | None = None, judged: Judged | None = None
+) -> Array:
+    """Weights (K,) of standardised parts (N, K); 0 for the one left out by choice, and for those that nobody misses."""
+    judge = partial(_judge, familiar, strangers, {} if judged is None else judged)
+    path = [tuple(number for number in range(familiar.shape[1]) if number != without)]
+    while len(path[-1]) > MIN_PARTS:
+        path.append(max((_less(path[-1], number) for number in path[-1]), key=judge))
+    most = max(map(judge, path))
+    fewest = next(parts for parts in reversed(path) if judge(parts) >= most - MARGIN)
+    weights = _fit(familiar, strangers, fewest)
+    return weights if weights.any() else _equal(path[0], familiar.shape[1])
+
+
+def _less(parts: Parts, left_out: int) -> Parts:
+    return tuple(number for number in parts if number != left_out)
+
+
+def _judge(familiar: Array, strangers: Sequence[Array], judged: Judged, parts: Parts) -> float:
+    """Mean AUROC against each kind of strangers by weights that were fitted without it."""
+    if parts not in judged:
+        told = []
+        for number, kind in enumerate(strangers):
+            others = [other for place, other in enumerate(strangers) if place != number] or [kind]
+            weights = _fit(familiar, others, parts)
+            told.append(auroc(familiar @ weights, kind @ weights))
+        judged[parts] = float(np.mean(told))
+    return judged[parts]
+
+
+def _fit(familiar: Array, strangers: Sequence[Array], parts: Parts) -> Array:
+    """The weights (K,) of the least loss with these parts."""
+    used = list(parts)
     rows = np.concatenate([familiar, *strangers])[:, used]
     signs = np.concatenate([np.ones(len(familiar)), -np.ones(len(rows) - len(familiar))])
     shares = [np.full(len(familiar), 0.5 / len(familiar))]
@@ -54,9 +70,9 @@ def _fit(familiar: Array, strangers: Sequence[Array], used: Array) -> tuple[floa
         method="L-BFGS-B",
         bounds=[(0, None)] * rows.shape[1] + [(None, None)],
     )
-    weights = np.zeros(len(used))
+    weights = np.zeros(familiar.shape[1])
     weights[used] = found.x[:-1]
-    return float(found.fun), weights
+    return weights
 
 
 def _loss_and_gradient(parameters: Array, rows: Array, signs: Array, shares: Array) -> tuple[float, Array]:
@@ -67,6 +83,8 @@ def _loss_and_gradient(parameters: Array, rows: Array, signs: Array, shares: Arr
     return float(loss), np.append(slopes @ rows + 2 * PENALTY * weights, slopes.sum())
 
 
-def _equal(used: Array) -> Array:
+def _equal(parts: Parts, num_parts: int) -> Array:
     """Where no part tells any stranger apart, all count alike: a score must order images somehow."""
-    return used / used.sum()
+    weights = np.zeros(num_parts)
+    weights[list(parts)] = 1 / len(parts)
+    return weights
