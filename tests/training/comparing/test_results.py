@@ -131,6 +131,17 @@ def test_the_twin_of_version_4_is_one_of_what_ships() -> None:
     assert raw_figures("cifar10-whitened", 4).inside.accuracy == ablation.runs[0].accuracy
 
 
+def test_sets_that_nobody_had_looked_at_stand_on_the_page_as_measured() -> None:
+    file = DOCS / "results" / "cifar10-whitened-4-unseen.json"
+    outside = Evaluation.model_validate_json(file.read_bytes()).outside.values()
+    for title, score in (("**fitted score**", "fitted"), ("MMLES", "mmles")):
+        found = [one.by_score[score] for one in outside]
+        cells = [
+            f"{100 * one.auroc_inside_positive:.1f} / {100 * one.tnr_at_tpr95_inside_positive:.1f}" for one in found
+        ]
+        assert f"| {title} | {' | '.join(cells)} |" in PAGE
+
+
 @pytest.mark.parametrize("name", ["ablation-cifar10", "ablation-trash"])
 def test_the_first_table_of_an_ablation_stands_on_the_page(name: str) -> None:
     lines = (DOCS / "results" / name / "ablation.md").read_text().splitlines()
